@@ -1,0 +1,1 @@
+"""The spatial operators of neural networks, defined exactly once."""
