@@ -1,0 +1,397 @@
+"""Arrays in and out: kinds, dtypes, batch axes, and the derivatives of every operator on arrays.
+
+| rule | says                                                                                       |
+|------|--------------------------------------------------------------------------------------------|
+| D1   | arrays are float16, bfloat16, float32 or float64; object arrays and nested lists hold numbers |
+| D2   | all arrays of a call share one dtype                                                       |
+| D3   | NumPy may mix with one other kind of array, not two kinds with each other                  |
+| D4   | a torch tensor does not require grad                                                       |
+| D5   | arrays live on the CPU                                                                     |
+| D6   | the output fits into memory                                                                |
+| D7   | a tangent has the shape of its primal, a cotangent that of the output                      |
+| D8   | primals and tangents are tuples of arrays of the same length                               |
+| D9   | arithmetic is one that exists                                                              |
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from lunette import ops
+from lunette.errors import ArgumentError, DTypeError, ShapeError, speaking
+from lunette.number import Array, cells_of
+from lunette.op import Bound, Op, Request, bind, on_arrays, request
+from lunette.window import Shape, integer
+
+HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+FLOAT = (np.dtype(np.float32), np.dtype(np.float64))
+OBJECT = np.dtype(object)
+ARITHMETICS = ("fast",)
+
+
+# ---- one operand
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An operand as a NumPy array, and the kind of array it was: "numpy" or the name of a library."""
+
+    array: Array
+    kind: str = "numpy"
+
+
+def take(x: object, name: str) -> Taken:
+    """Any array, without a copy where it is one already."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError("D1", "a plain array", f"{name} is a masked array", "Fill it first: x.filled(...).")
+    if isinstance(x, np.ndarray | np.generic):
+        return Taken(_checked(np.asarray(x), name))
+    if hasattr(x, "__dlpack__"):
+        return _take_foreign(x, name)
+    if hasattr(x, "__array__"):
+        return Taken(_checked(np.asarray(x), name))
+    return Taken(cells_of(x, name))
+
+
+def _take_foreign(x: Any, name: str) -> Taken:
+    kind = type(x).__module__.partition(".")[0].removesuffix("lib")
+    if getattr(x, "requires_grad", False):
+        raise DTypeError(
+            "D4",
+            "tensors that do not require grad",
+            f"{name} with requires_grad=True",
+            f"Pass {name}.detach(): lunette would cut it from its graph.",
+        )
+    try:
+        device = x.__dlpack_device__()
+    except Exception as error:
+        raise DTypeError("D1", "an array with values", f"{name} of type {type(x).__name__}: {error}") from error
+    if device[0] not in (1, 3, 11, 13):  # DLPack's numbers for memory that the CPU reads: plain or pinned
+        raise DTypeError(
+            "D5", "arrays on the CPU", f"{name} on {getattr(x, 'device', device)}", f"Pass {name}.cpu() or a copy."
+        )
+    if str(x.dtype) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16; its bits travel as int16
+        bits = np.from_dlpack(x.view(importlib.import_module("torch").int16))
+        return Taken(bits.view(ml_dtypes.bfloat16), kind)
+    try:
+        array = np.asarray(x) if kind == "jax" else np.from_dlpack(x)
+    except Exception as error:
+        raise DTypeError("D1", "a dtype that NumPy has", f"{name} of dtype {x.dtype}: {error}") from error
+    return Taken(_checked(array, name), kind)
+
+
+def _checked(x: Array, name: str) -> Array:
+    if x.dtype == OBJECT:
+        return cells_of(x, name)
+    native = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+    if native.dtype in FLOAT or native.dtype in HALF:
+        return native
+    raise DTypeError(
+        "D1",
+        "float16, bfloat16, float32 or float64",
+        f"{name} of dtype {x.dtype}",
+        f"Pass {name}.astype(np.float64), or {name}.astype(object) for exact numbers.",
+    )
+
+
+def give(y: Array, kind: str) -> Any:
+    """The result as the kind of array that x was."""
+    if kind == "numpy":
+        return y
+    if kind == "torch":
+        torch = importlib.import_module("torch")
+        if y.dtype == ml_dtypes.bfloat16:
+            return torch.from_numpy(y.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(y)
+    if kind == "jax":
+        return importlib.import_module("jax.numpy").asarray(y)
+    return importlib.import_module(kind).from_dlpack(y)
+
+
+# ---- one call
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Operands of one operator, as arrays of one dtype, bound to the operator."""
+
+    bound: Bound
+    arrays: tuple[Array | None, ...]
+    dtype: np.dtype[Any]
+    kind: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether the specification computes this call, on the number types of the user."""
+        return self.dtype == OBJECT
+
+    def also(self, value: Any, name: str, shape: Shape) -> Array | None:
+        """A further array of this call, a tangent or cotangent, which must have this shape."""
+        if value is None:
+            return None
+        taken = take(value, name)
+        one_kind([self.kind, taken.kind])
+        same_dtype(self.dtype, taken.array, name)
+        if taken.array.shape != shape:
+            raise ShapeError("D7", f"{name} of shape {shape}", f"shape {taken.array.shape}")
+        return taken.array
+
+    def new(self, shape: Shape) -> Array:
+        """An array for results, in the dtype that is computed in."""
+        return allocate(shape, wide(self.dtype))
+
+    def result(self, y: Array | None) -> Any:
+        """A finished output in the dtype and kind of x."""
+        if y is None:
+            return None
+        with np.errstate(over="ignore", under="ignore"):
+            return give(y.astype(self.dtype) if self.dtype in HALF and y.dtype != np.int64 else y, self.kind)
+
+
+def prepare(asked: Request) -> Call:
+    """Take the operands, check that they belong together, and bind the operator to their shapes."""
+    kind = asked.kind
+    with speaking(kind.name):
+        if asked.arithmetic not in ARITHMETICS:
+            raise ArgumentError("D9", f"arithmetic among {', '.join(ARITHMETICS)}", f"arithmetic={asked.arithmetic!r}")
+        x = take(asked.operands[0], kind.arrays[0])
+        taken: list[Taken | None] = [x]
+        for name, a in zip(kind.arrays[1:], asked.operands[1:], strict=True):
+            plain = name in kind.scalars and isinstance(a, int | float | np.generic)
+            taken.append(None if a is None else as_scalar(a, name, x.array.dtype) if plain else take(a, name))
+        one_kind([t.kind for t in taken if t is not None])
+        shapes = [None if t is None else t.array.shape for t in taken]
+        bound = bind(kind, shapes, 2, asked.options)
+    with speaking(kind.name, bound.d):
+        dtype = x.array.dtype
+        for name, t in zip(kind.arrays, taken, strict=True):
+            if t is not None:
+                same_dtype(dtype, t.array, name)
+        if dtype != OBJECT:
+            bound = replace(bound, op=bound.op.cast(dtype))
+    return Call(bound, tuple(None if t is None else t.array for t in taken), dtype, x.kind)
+
+
+def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:
+    """Rule D2."""
+    if array.dtype != dtype:
+        raise DTypeError(
+            "D2",
+            "arrays of one dtype",
+            f"x of dtype {dtype} and {name} of dtype {array.dtype}",
+            "Convert one of them: nothing is promoted silently.",
+        )
+
+
+def as_scalar(value: Any, name: str, dtype: np.dtype[Any]) -> Taken:
+    """A plain number as an array without axes, in x's dtype."""
+    if isinstance(value, bool | np.bool_):
+        raise DTypeError("D1", f"{name} as a number", f"{name}={value!r} of type bool")
+    with np.errstate(over="ignore"):
+        return Taken(cells_of(value, name) if dtype == OBJECT else np.asarray(value, dtype))
+
+
+def one_kind(kinds: Sequence[str]) -> None:
+    """Rule D3."""
+    foreign = sorted({k for k in kinds if k != "numpy"})
+    if len(foreign) > 1:
+        raise DTypeError("D3", "NumPy arrays and one other kind", f"{' and '.join(foreign)}", "Convert one of them.")
+
+
+def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that is computed in: half precision is accumulated in float32 and rounded once."""
+    return np.dtype(np.float32) if dtype in HALF else dtype
+
+
+def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Rule D6."""
+    size = prod(shape) * (48 if dtype == OBJECT else dtype.itemsize)  # a Python number weighs about 40 bytes
+    try:
+        if size > _MEMORY:
+            raise MemoryError
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise ShapeError(
+            "D6",
+            f"an output of at most {_MEMORY} bytes",
+            f"shape {shape}, {size} bytes",
+            "Take less padding or a larger stride.",
+        ) from error
+
+
+_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+# ---- values
+
+
+@on_arrays
+def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Any:
+    """The operator on arrays."""
+    call = prepare(Request(kind, tuple(operands), arithmetic, tuple(options)))
+    op, out = call.bound.op, call.bound.out
+    with speaking(kind.name, call.bound.d):
+        y = call.new(out)
+        index = allocate(out, np.dtype(np.int64)) if getattr(op, "return_indices", False) else None
+        if hasattr(op, "kernel") and not call.exact:
+            op.kernel([dense(a) for a in call.arrays], y, index)
+        else:
+            arrays = [cells(a) for a in call.arrays]
+            for at, x in samples(call.bound, arrays):
+                y[at] = op.spec(x, *arrays[1:])
+                if index is not None:
+                    index[at] = op.indices(x)  # type: ignore[attr-defined]
+        return call.result(y) if index is None else (call.result(y), call.result(index))
+
+
+def dense(a: Array | None) -> Array | None:
+    """What kernels read: C-contiguous, in the dtype that is computed in."""
+    return None if a is None else np.ascontiguousarray(a, wide(a.dtype)).reshape(a.shape)
+
+
+def cells(a: Array | None) -> Array | None:
+    """What the specification reads: numbers. Floats become Python's, whose rounding is finer or the same."""
+    return None if a is None else cells_of(a if a.dtype == OBJECT else a.astype(np.float64))
+
+
+def samples(bound: Bound, arrays: Sequence[Array | None]) -> Iterator[tuple[Shape, Array]]:
+    """x, sample by sample. numpy's scalars warn where IEEE arithmetic is silent."""
+    x = arrays[0]
+    assert x is not None
+    with np.errstate(all="ignore"):
+        for at in np.ndindex(bound.batch):
+            yield at, x[at]
+
+
+# ---- derivatives
+
+
+def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
+    """`ln.<op>_jvp`: the derivative of an operator in the direction of tangents."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, arithmetic: str = "fast", **options: Any) -> Any:
+        call = _at(function, kind, primals, arithmetic, options)
+        op = call.bound.op
+        with speaking(kind.name, call.bound.d):
+            check_tuple(tangents, "tangents", len(primals))
+            given = [
+                call.also(t, f"the tangent of {n}", () if a is None else a.shape)
+                for t, n, a in zip(tangents, kind.arrays, call.arrays, strict=False)
+            ]
+            directions = [*given, *(None for _ in call.arrays[len(given) :])]
+            y = call.new(call.bound.out)
+            if all(t is None for t in directions):
+                y[...] = 0
+            elif hasattr(op, "kernel_jvp") and not call.exact:
+                op.kernel_jvp([dense(a) for a in call.arrays], [dense(t) for t in directions], y)
+            else:
+                arrays, (t, *shared) = [cells(a) for a in call.arrays], [cells(t) for t in directions]
+                for at, x in samples(call.bound, arrays):
+                    y[at] = op.jvp((x, *arrays[1:]), (None if t is None else t[at], *shared))
+            return call.result(y)
+
+    return _named(jvp, function, "jvp", "The derivative of {} at `primals` in the direction of `tangents`.")
+
+
+def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
+    """`ln.<op>_vjp`: the transposed derivative of an operator, applied to a cotangent."""
+
+    def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
+        call = _at(function, kind, primals, arithmetic, options)
+        op = call.bound.op
+        with speaking(kind.name, call.bound.d):
+            g = call.also(cotangent, "the cotangent", call.bound.out)
+            if g is None:
+                raise DTypeError("D8", "a cotangent", "None")
+            results = [None if a is None else call.new(a.shape) for a in call.arrays]
+            if hasattr(op, "kernel_vjp") and not call.exact:
+                op.kernel_vjp([dense(a) for a in call.arrays], dense(g), results)
+            else:
+                _vjp_of_samples(call, cells(g), results)
+            return tuple(call.result(r) for r in results[: len(primals)])
+
+    return _named(vjp, function, "vjp", "The transposed derivative of {} at `primals`, applied to `cotangent`.")
+
+
+def _vjp_of_samples(call: Call, g: Array | None, results: Sequence[Array | None]) -> None:
+    """Sample by sample for x; summed over the samples for the arrays that all samples share."""
+    assert g is not None and results[0] is not None
+    arrays = [cells(a) for a in call.arrays]
+    sums: list[Array] = []
+    for at, x in samples(call.bound, arrays):
+        results[0][at], *shared = call.bound.op.vjp((x, *arrays[1:]), g[at])
+        sums = [a + b for a, b in zip(sums, shared, strict=True)] if sums else shared
+    for p, r in enumerate(results[1:]):
+        if r is not None:
+            r[...] = sums[p] if sums else 0
+
+
+def _at(
+    function: Callable[..., Any], kind: type[Op], primals: Any, arithmetic: str, options: Mapping[str, Any]
+) -> Call:
+    """Bind as the function itself would; arrays that are not primals may be among the options."""
+    with speaking(kind.name):
+        check_tuple(primals, "primals", None)
+        least = sum(n not in (*kind.scalars, "b") for n in kind.arrays)
+        if not least <= len(primals) <= len(kind.arrays):
+            raise ArgumentError("D8", f"primals ({', '.join(kind.arrays)})", f"{len(primals)} of them")
+    asked = request(function, dict(zip(kind.arrays, primals, strict=False)), {**options, "arithmetic": arithmetic})
+    return prepare(asked)
+
+
+def check_tuple(values: Any, name: str, length: int | None) -> None:
+    """Rule D8."""
+    if not isinstance(values, tuple | list):
+        raise DTypeError("D8", f"{name} as a tuple of arrays", f"{type(values).__name__}", f"Write ({name[:-1]},).")
+    if length is not None and len(values) != length:
+        raise ArgumentError("D8", f"{length} {name}, one per primal", f"{len(values)}")
+
+
+def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix: str, text: str) -> Callable[..., Any]:
+    derivative.__name__ = derivative.__qualname__ = f"{function.__name__}_{suffix}"
+    derivative.__doc__ = f"{text.format(function.__name__)} Options are keywords, as in `ln.{function.__name__}`."
+    derivative.__module__ = function.__module__
+    return derivative
+
+
+# ---- shapes alone
+
+
+def lookup(op: Any) -> tuple[Callable[..., Any], type[Op]]:
+    """An operator by its name, or by the public function itself."""
+    for kind, function in ops.ALL.items():
+        if op in (kind.name, function, kind):
+            return function, kind
+    names = ", ".join(kind.name for kind in ops.ALL)
+    raise ArgumentError("O1", f"an operator among {names}", f"{op!r}", who="lookup")
+
+
+def output_shape(op: Any, *shapes: Shape, **options: Any) -> Shape:
+    """The shape that an operator's result would have; `op` is its name or the function, `shapes` those of the arrays.
+
+    >>> import lunette as ln
+    >>> ln.output_shape("max_pool", (8, 3, 32, 32), kernel=3, stride=2, padding=1)
+    (8, 3, 16, 16)
+    >>> ln.output_shape(ln.conv, (8, 3, 32, 32), (16, 3, 5, 5), padding="same")
+    (8, 16, 32, 32)
+    """
+    return bound_of(op, shapes, options).out
+
+
+def bound_of(op: Any, shapes: Sequence[Any], options: Mapping[str, Any], lead: int = 2) -> Bound:
+    """The operator value that these shapes and options make."""
+    function, kind = lookup(op)
+    named: dict[str, Any] = {
+        n: tuple(integer("a shape", m) for m in s) for n, s in zip(kind.arrays, shapes, strict=False)
+    }
+    given = {**dict.fromkeys((n for n in kind.scalars if n not in named), ()), **options}
+    asked = request(function, named, given)
+    return bind(kind, [a if isinstance(a, tuple | None) else () for a in asked.operands], lead, asked.options)

@@ -1,0 +1,62 @@
+"""The one way this library says no.
+
+Every refusal is one sentence: who, which rule, what it needs, what it got, what to try. The parts stay
+available as attributes, so that tools can sort refusals by rule without reading prose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class LunetteError(Exception):
+    """Anything lunette refuses. `rule` is the number of the rule in the operator's table."""
+
+    def __init__(
+        self, rule: str, need: str, got: str, hint: str = "", *, who: str = "lunette", d: int | None = None
+    ) -> None:
+        super().__init__(rule, need, got, hint)
+        self.rule, self.need, self.got, self.hint = rule, need, got, hint
+        self.who, self.d = who, d
+
+    def __str__(self) -> str:
+        rank = "" if self.d is None else f" (d={self.d})"
+        hint = f" {self.hint}" if self.hint else ""
+        return f"{self.who}{rank} [{self.rule}] needs {self.need}; got {self.got}.{hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args, {"who": self.who, "d": self.d}
+
+
+class ShapeError(LunetteError, ValueError):
+    """The shapes cannot go together, or there is no output of that size."""
+
+
+class ArgumentError(LunetteError, ValueError):
+    """An argument has the right type and a value that no rule allows."""
+
+
+class DTypeError(LunetteError, TypeError):
+    """An argument has a type, or a number type, that the operator cannot serve."""
+
+
+@contextmanager
+def speaking(who: str, d: int | None = None) -> Iterator[None]:
+    """Rules deep inside do not know who asked; the operator signs the refusal on its way out.
+
+    >>> with speaking("conv", d=2):
+    ...     raise ShapeError("C1", "3 input channels", "w.shape=(8, 4, 3, 3)", "Pass groups.")
+    Traceback (most recent call last):
+        ...
+    lunette.errors.ShapeError: conv (d=2) [C1] needs 3 input channels; got w.shape=(8, 4, 3, 3). Pass groups.
+    """
+    try:
+        yield
+    except LunetteError as error:
+        if error.who == "lunette":
+            error.who = who
+        if error.d is None:
+            error.d = d
+        raise

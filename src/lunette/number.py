@@ -1,0 +1,604 @@
+"""Number types: what a specification may run on, and what it asks of them.
+
+| an operator needs | and calls             | int, Fraction, fmpq | floats, Decimal, arb, Interval | complex, sympy |
+|-------------------|-----------------------|---------------------|--------------------------------|----------------|
+| a ring            | `+`, `*`, `total`     | yes                 | yes                            | yes            |
+| division          | `divide`, `mean`      | yes                 | yes                            | yes            |
+| an order          | `select`, `winners`   | yes                 | yes                            | no             |
+| exp, log, roots   | `exp`, `log`, `power` | no                  | yes                            | no             |
+
+`Dual` needs what its parts need. Balls (`flint.arb`) and `Interval` stand for every number they contain: their maximum
+is the enclosing one, and where the winner is undecided every possible winner carries the weight [0, 1].
+
+| rule | says                                                                  |
+|------|-----------------------------------------------------------------------|
+| N1   | every cell is a number                                                |
+| N2   | an operator that compares needs an ordered number type                |
+| N3   | an operator with exp, log or roots needs a number type that has them  |
+| N4   | lo <= hi, and no NaN, in an Interval                                  |
+| N5   | an index needs a winner that is decided                               |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import reduce
+from typing import Any, Final, Literal
+
+import flint
+import numpy as np
+import numpy.typing as npt
+
+from lunette.errors import ArgumentError, DTypeError
+
+Array = npt.NDArray[Any]
+Number = Any
+Ties = Literal["first", "all", "split"]
+EXACT: Final = (int, Fraction)
+
+
+# ---- dual numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Dual:
+    """`value + slope*eps` with eps*eps = 0. Running a specification on these gives its JVP.
+
+    >>> x = Dual(Fraction(3), Fraction(1))
+    >>> x * x + 1
+    Dual(value=Fraction(10, 1), slope=Fraction(6, 1))
+    """
+
+    value: Number
+    slope: Number = 0
+
+    @staticmethod
+    def of(a: Number) -> Dual:
+        """Any number as a dual number with slope zero."""
+        return a if isinstance(a, Dual) else Dual(a, 0)
+
+    def _chain(self, f: Number, df: Number) -> Dual:
+        return Dual(f, df * self.slope)
+
+    def __add__(self, other: Number) -> Dual:
+        b = Dual.of(other)
+        return Dual(self.value + b.value, self.slope + b.slope)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Number) -> Dual:
+        b = Dual.of(other)
+        return Dual(self.value - b.value, self.slope - b.slope)
+
+    def __rsub__(self, other: Number) -> Dual:
+        return Dual.of(other) - self
+
+    def __mul__(self, other: Number) -> Dual:
+        b = Dual.of(other)
+        return Dual(self.value * b.value, self.value * b.slope + self.slope * b.value)
+
+    def __rmul__(self, other: Number) -> Dual:
+        b = Dual.of(other)
+        return Dual(b.value * self.value, b.value * self.slope + b.slope * self.value)
+
+    def __truediv__(self, other: Number) -> Dual:
+        b = Dual.of(other)
+        quotient = divide(self.value, b.value)
+        return Dual(quotient, divide(self.slope - quotient * b.slope, b.value))
+
+    def __rtruediv__(self, other: Number) -> Dual:
+        return Dual.of(other) / self
+
+    def __neg__(self) -> Dual:
+        return Dual(-self.value, -self.slope)
+
+    def __abs__(self) -> Dual:
+        return self * sign(self.value)
+
+    def __gt__(self, other: Number) -> bool:
+        return bool(primal(self) > primal(other))
+
+    def __lt__(self, other: Number) -> bool:
+        return bool(primal(self) < primal(other))
+
+    def exp(self) -> Dual:
+        """E to this power."""
+        e = exp(self.value)
+        return self._chain(e, e)
+
+    def log(self) -> Dual:
+        """The natural logarithm."""
+        return self._chain(log(self.value), divide(1, self.value))
+
+
+def primal(a: Number) -> Number:
+    """The number itself, without the slopes it carries."""
+    while isinstance(a, Dual):
+        a = a.value
+    return a
+
+
+# ---- intervals
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Every number from lo to hi. Float ends are rounded outward, exact ends (int, Fraction) stay exact.
+
+    >>> tenth = Interval(1.0) / 10
+    >>> tenth.lo < Fraction(1, 10) < tenth.hi
+    True
+    >>> Interval(-1, 2) * Interval(3, 4)
+    Interval(lo=-4, hi=8)
+    """
+
+    lo: Number
+    hi: Number = None
+
+    def __post_init__(self) -> None:
+        if self.hi is None:
+            object.__setattr__(self, "hi", self.lo)
+        if np.shape(self.lo) != np.shape(self.hi) or not np.all(np.less_equal(self.lo, self.hi)):
+            raise ArgumentError("N4", "lo <= hi and no NaN", f"lo={self.lo!r}, hi={self.hi!r}", who="Interval")
+
+    @staticmethod
+    def of(a: Number) -> Interval:
+        """Any real number as a point."""
+        return a if isinstance(a, Interval) else Interval(a)
+
+    def __contains__(self, a: Number) -> bool:
+        return bool(self.lo <= a <= self.hi)
+
+    def __add__(self, other: Number) -> Interval:
+        b = Interval.of(other)
+        return Interval(_sum(self.lo, b.lo, _below), _sum(self.hi, b.hi, _above))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.hi, -self.lo)
+
+    def __sub__(self, other: Number) -> Interval:
+        return self + -Interval.of(other)
+
+    def __rsub__(self, other: Number) -> Interval:
+        return Interval.of(other) + -self
+
+    def __mul__(self, other: Number) -> Interval:
+        b = Interval.of(other)
+        ends = [(p, q) for p in (self.lo, self.hi) for q in (b.lo, b.hi)]
+        return Interval(min(_product(p, q, _below) for p, q in ends), max(_product(p, q, _above) for p, q in ends))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Number) -> Interval:
+        b = Interval.of(other)
+        if b.lo <= 0 <= b.hi:
+            raise ArgumentError("N4", "a divisor without zero", f"{b}", who="Interval")
+        ends = [(p, q) for p in (self.lo, self.hi) for q in (b.lo, b.hi)]
+        return Interval(min(_quotient(p, q, _below) for p, q in ends), max(_quotient(p, q, _above) for p, q in ends))
+
+    def __rtruediv__(self, other: Number) -> Interval:
+        return Interval.of(other) / self
+
+    def __abs__(self) -> Interval:
+        if self.lo >= 0:
+            return self
+        return -self if self.hi <= 0 else Interval(0 * self.hi, max(-self.lo, self.hi))
+
+    def __gt__(self, other: Number) -> bool:
+        """Certainly greater: every number here exceeds every number there."""
+        return bool(self.lo > Interval.of(other).hi)
+
+    def __lt__(self, other: Number) -> bool:
+        """Certainly less."""
+        return bool(self.hi < Interval.of(other).lo)
+
+    def exp(self) -> Interval:
+        """E to every power in the interval."""
+        return Interval(_ball(self.lo, flint.arb.exp, _below), _ball(self.hi, flint.arb.exp, _above))
+
+    def log(self) -> Interval:
+        """The logarithms of the positive numbers in the interval."""
+        return Interval(_ball(max(self.lo, 0), flint.arb.log, _below), _ball(self.hi, flint.arb.log, _above))
+
+    def power(self, p: Number) -> Interval:
+        """Non-negative numbers to a positive power."""
+        to = _dyadic(p)
+        return Interval(
+            _ball(max(self.lo, 0), lambda a: a**to, _below),
+            _ball(self.hi, lambda a: a**to, _above),
+        )
+
+
+def _below(exact: Fraction) -> float:
+    """The greatest float <= exact."""
+    f = _nearest(exact)
+    return math.nextafter(f, -math.inf) if f > exact else f
+
+
+def _above(exact: Fraction) -> float:
+    """The least float >= exact."""
+    f = _nearest(exact)
+    return math.nextafter(f, math.inf) if f < exact else f
+
+
+def _nearest(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+Outward = Callable[[Fraction], float]
+
+
+def _rounded(a: Number, b: Number, outward: Outward, exactly: Callable[[Any, Any], Any]) -> Number:
+    if isinstance(a, EXACT) and isinstance(b, EXACT):
+        return exactly(a, b)
+    return outward(Fraction(exactly(Fraction(a), Fraction(b))))
+
+
+def _sum(a: Number, b: Number, outward: Outward) -> Number:
+    if is_infinite(a) or is_infinite(b):
+        # Opposite infinities: the sum may be anything, so this end goes to its own infinity.
+        return outward_infinity(outward) if math.isnan(s := float(a) + float(b)) else s
+    return _rounded(a, b, outward, lambda p, q: p + q)
+
+
+def _product(a: Number, b: Number, outward: Outward) -> Number:
+    if a == 0 or b == 0:  # zero times an unbounded end is still zero
+        return 0 * (a if is_infinite(b) else b)
+    if is_infinite(a) or is_infinite(b):
+        return float(a) * float(b)
+    return _rounded(a, b, outward, lambda p, q: p * q)
+
+
+def _quotient(a: Number, b: Number, outward: Outward) -> Number:
+    if is_infinite(b):
+        return outward_infinity(outward) if is_infinite(a) else 0.0
+    if is_infinite(a):
+        return float(a) * (1.0 if b > 0 else -1.0)
+    return _rounded(a, b, outward, lambda p, q: Fraction(p) / q)
+
+
+def outward_infinity(outward: Outward) -> float:
+    """The end of the line in the direction that `outward` rounds."""
+    return -math.inf if outward is _below else math.inf
+
+
+def _dyadic(a: Number) -> flint.arb:
+    q = Fraction(a)
+    return flint.arb(flint.fmpq(q.numerator, q.denominator))
+
+
+def _ball(a: Number, f: Callable[[flint.arb], flint.arb], outward: Outward) -> float:
+    """F at one end, enclosed by a ball and rounded outward. f is increasing and non-negative, or a logarithm."""
+    if a == -math.inf or (a == 0 and f is flint.arb.log):
+        return -math.inf if f is flint.arb.log else 0.0
+    if a == math.inf:
+        return math.inf
+    if f is flint.arb.exp and not -1e4 < a < 1e4:  # far outside the floats: do not build the huge fraction
+        return outward(Fraction(2) ** (2000 if a > 0 else -2000))
+    ball = f(_dyadic(a))
+    end = ball.lower() if outward is _below else ball.upper()
+    if not end.is_finite():
+        return outward_infinity(outward)
+    q = end.fmpq()
+    return outward(Fraction(int(q.p), int(q.q)))
+
+
+# ---- what operators ask of a number
+
+
+def total(terms: Sequence[Number], zero: Number = 0) -> Number:
+    """The sum from left to right. It starts at the first term, so that a sum of -0.0 alone stays -0.0."""
+    if not terms:
+        return zero
+    result = terms[0]
+    for term in terms[1:]:
+        result = result + term
+    return result
+
+
+def divide(a: Number, b: Number) -> Number:
+    """A quotient; two integers give a Fraction, never a float.
+
+    >>> divide(1, 3), divide(1.0, 3)
+    (Fraction(1, 3), 0.3333333333333333)
+    """
+    if isinstance(a, int) and isinstance(b, int):
+        return Fraction(a, b)
+    if isinstance(b, Fraction) and isinstance(a, Decimal | flint.fmpq | flint.arb):
+        return a * b.denominator / b.numerator
+    return a / b
+
+
+def mean(cells: Sequence[Number], divisor: Number, zero: Number = 0) -> Number:
+    """The sum divided once. A float sum that overflows although no cell is infinite is redone on halved cells."""
+    result = divide(total(cells, zero), divisor)
+    if is_float(result) and not math.isfinite(result) and all(is_float(c) and math.isfinite(c) for c in cells):
+        bits = len(cells).bit_length()
+        kind = type(result)
+        small = divide(total([c * kind(2.0**-bits) for c in cells]), divisor)
+        return small * kind(2.0**bits)
+    return result
+
+
+def is_float(a: Number) -> bool:
+    """An IEEE number: Python's or one of numpy's."""
+    return isinstance(a, float | np.floating) or type(a).__module__ == "ml_dtypes"
+
+
+def is_nan(a: Number) -> bool:
+    """Not a number, whatever the number type."""
+    a = primal(a)
+    return bool(a.is_nan()) if isinstance(a, flint.arb | Decimal) else bool(a != a)
+
+
+def is_infinite(a: Number) -> bool:
+    """An infinity, in the number types that have one."""
+    a = primal(a)
+    if isinstance(a, Decimal):
+        return a.is_infinite()
+    return is_float(a) and math.isinf(a)
+
+
+def is_enclosure(a: Number) -> bool:
+    """A number that stands for a set of numbers."""
+    return isinstance(primal(a), flint.arb | Interval)
+
+
+def sign(a: Number) -> int:
+    """-1, 0 or 1."""
+    return int(a > 0) - int(a < 0)
+
+
+def like(value: Number, cell: Number) -> Number:
+    """A Python number in the number type of `cell`: options are converted to x's type before they meet x.
+
+    >>> like(0.5, Fraction(1)), like(0.5, Decimal(1))
+    (Fraction(1, 2), Decimal('0.5'))
+    """
+    cell = primal(cell)
+    if isinstance(value, np.ndarray):
+        value = value[()]
+    if isinstance(value, np.integer):
+        value = int(value)
+    if not isinstance(value, int | float | Fraction | np.floating) or isinstance(value, bool):
+        return value
+    if is_float(cell):
+        return type(cell)(value)
+    if isinstance(value, int) or not math.isfinite(value):
+        return Decimal(float(value)) if isinstance(cell, Decimal) and not isinstance(value, int) else value
+    q = Fraction(value) if isinstance(value, Fraction) else Fraction(float(value))
+    if isinstance(cell, EXACT):
+        return q
+    if isinstance(cell, Decimal):
+        return Decimal(q.numerator) / Decimal(q.denominator)
+    if isinstance(cell, flint.fmpq):
+        return flint.fmpq(q.numerator, q.denominator)
+    if isinstance(cell, flint.arb):
+        return _dyadic(q)
+    return q if isinstance(cell, Interval) and isinstance(cell.lo, EXACT) else value
+
+
+# ---- order
+
+
+@dataclass(frozen=True, slots=True)
+class Winners:
+    """The cells that carry the derivative of a maximum: each with the same weight, `unit` divided by `divisor`."""
+
+    places: tuple[int, ...]
+    divisor: int = 1
+    unit: Number = None
+
+    def weigh(self, v: Number) -> Number:
+        """The share of v that one winner carries."""
+        if self.unit is not None:
+            return v * self.unit
+        return v if self.divisor == 1 else divide(v, self.divisor)
+
+
+def winners(cells: Sequence[Number], ties: Ties) -> Winners:
+    """Who wins a maximum. Among NaN cells, and among equal cells, the first comes first."""
+    values = [primal(c) for c in cells]
+    if any(is_enclosure(v) for v in values):
+        possible = tuple(p for p, v in enumerate(values) if not any(_less(v, u) for u in values))
+        return Winners(possible) if len(possible) == 1 else Winners(possible, unit=_unit(values))
+    places = [p for p, v in enumerate(values) if is_nan(v)]
+    if not places:
+        best = 0
+        for p, v in enumerate(values):
+            if _less(values[best], v):
+                best = p
+        places = [p for p, v in enumerate(values) if v == values[best]]
+    if ties == "first":
+        return Winners((places[0],))
+    return Winners(tuple(places), len(places) if ties == "split" else 1)
+
+
+def select(cells: Sequence[Number], ties: Ties = "first") -> Number:
+    """The maximum. On dual numbers its slope is what the winners carry; on enclosures it encloses every maximum."""
+    if any(isinstance(c, Dual) for c in cells):
+        duals = [Dual.of(c) for c in cells]
+        who = winners(duals, ties)
+        return Dual(select([c.value for c in duals], ties), total([who.weigh(duals[p].slope) for p in who.places]))
+    if any(isinstance(c, flint.arb) for c in cells):
+        return reduce(lambda a, b: flint.arb(a).max(b), cells)
+    if any(isinstance(c, Interval) for c in cells):
+        ends = [Interval.of(c) for c in cells]
+        return Interval(max(e.lo for e in ends), max(e.hi for e in ends))
+    return cells[winners(cells, "first").places[0]]
+
+
+def anchor(cells: Sequence[Number], *, greatest: bool) -> Number:
+    """A plain number at or near the greatest (or least) cell, to shift or scale a window by.
+
+    It needs no derivative and no enclosure: formulas that use it do not depend on its value.
+    """
+    values = [primal(c) if greatest else -primal(c) for c in cells]
+    best = select(values)
+    if isinstance(best, flint.arb):
+        best = best.mid()
+    if isinstance(best, Interval):
+        best = next((e for e in (best.hi, best.lo) if not is_infinite(e)), 0.0)
+    return best if greatest else -best
+
+
+def place(cells: Sequence[Number]) -> int:
+    """The place of the first winner."""
+    who = winners(cells, "first")
+    if len(who.places) > 1:
+        raise ArgumentError(
+            "N5",
+            "a decided winner for its index",
+            f"{len(who.places)} enclosures that overlap",
+            "Drop return_indices, or narrow the enclosures.",
+        )
+    return who.places[0]
+
+
+def _less(a: Number, b: Number) -> bool:
+    try:
+        return bool(a < b)
+    except TypeError as error:
+        raise DTypeError(
+            "N2",
+            "numbers with an order",
+            f"{type(b).__name__}",
+            "Complex numbers and symbols serve the linear operators: conv, conv_transpose and the averages.",
+        ) from error
+
+
+def _unit(values: Sequence[Number]) -> Number:
+    return Interval(0, 1) if any(isinstance(v, Interval) for v in values) else flint.arb(0.5, 0.5)
+
+
+def between_minus_one_and_one(a: Number) -> Number:
+    """The enclosure [-1, 1] in the number type of an enclosure."""
+    return Interval(-1, 1) if isinstance(primal(a), Interval) else flint.arb(0, 1)
+
+
+def magnitude(a: Number) -> Number:
+    """The absolute value, of ordered numbers only."""
+    if isinstance(primal(a), complex):
+        _less(primal(a), primal(a))
+    return abs(a)
+
+
+# ---- exp, log and roots
+
+
+def exp(a: Number) -> Number:
+    """E to the power a."""
+    return _analytic("exp", a)
+
+
+def log(a: Number) -> Number:
+    """The natural logarithm; of zero, minus infinity."""
+    return _analytic("log", a)
+
+
+def _analytic(name: str, a: Number) -> Number:
+    if isinstance(a, Dual | Interval | flint.arb):
+        return getattr(a, name)()
+    if isinstance(a, Decimal):
+        return a.exp() if name == "exp" else a.ln()
+    if isinstance(a, np.floating) or type(a).__module__ == "ml_dtypes":
+        return type(a)(getattr(np, name)(a))
+    if isinstance(a, float):
+        return float(getattr(np, name)(a))  # numpy's are total: no OverflowError, no ValueError at zero
+    raise cannot(name, a)
+
+
+def power(a: Number, p: Number) -> Number:
+    """A non-negative number to the power p, which is a positive plain number."""
+    if p == 1:
+        return a
+    if isinstance(a, Dual):
+        if is_enclosure(a) or primal(a) != 0:
+            return Dual(power(a.value, p), p * power(a.value, p - 1) * a.slope if p > 1 else _root_slope(a, p))
+        return Dual(power(a.value, p), 0 * a.slope)
+    if isinstance(a, Interval):
+        return a.power(p)
+    if isinstance(a, flint.arb):
+        return a ** _dyadic(p)
+    if isinstance(a, Decimal):
+        return a ** like(p, a)
+    if is_float(a):
+        return type(a)(a ** type(a)(p))
+    if isinstance(p, int | float) and float(p).is_integer():
+        return a ** int(p)
+    raise cannot(f"power {p}", a)
+
+
+def _root_slope(a: Dual, p: Number) -> Number:
+    return p * divide(power(a.value, p), a.value) * a.slope
+
+
+def cannot(what: str, a: Number) -> DTypeError:
+    """The refusal for a number type without the functions an operator needs."""
+    kind = type(primal(a)).__name__
+    return DTypeError(
+        "N3", f"a number type with {what}", f"{kind}", "float, numpy.float32, decimal.Decimal and flint.arb have it."
+    )
+
+
+# ---- arrays of numbers
+
+
+def cells_of(x: object, name: str = "x") -> Array:
+    """Any nested list or array as an object array of numbers, each exactly the number it was."""
+    if isinstance(x, np.ndarray) and x.dtype != object:
+        if x.dtype.kind in "iu" or x.dtype in (np.float64, np.complex128):
+            return x.astype(object)
+        out: Array = np.empty(x.shape, object)
+        for cell in np.ndindex(x.shape):
+            out[cell] = x[cell]
+        return out
+    try:
+        array: Array = np.array(x, dtype=object)
+    except ValueError as error:
+        raise DTypeError("N1", "rows of equal length", f"{name} with rows of different lengths") from error
+    for cell in np.ndindex(array.shape):
+        array[cell] = _number(array[cell], name, cell)
+    return array
+
+
+def _number(a: object, name: str, cell: tuple[int, ...]) -> Number:
+    if isinstance(a, np.integer):
+        return int(a)
+    if isinstance(a, bool | np.bool_ | str | bytes | list | tuple | dict) or not hasattr(a, "__mul__"):
+        got = (
+            f"{type(a).__name__} at {name}[{', '.join(map(str, cell))}]"
+            if cell
+            else f"{name} of type {type(a).__name__}"
+        )
+        hint = "Rows must have equal lengths." if isinstance(a, list | tuple) else ""
+        raise DTypeError("N1", "numbers", got, hint)
+    return a
+
+
+def each(f: Callable[..., object], *arrays: Array) -> Array:
+    """F cell by cell."""
+    out: Array = np.empty(arrays[0].shape, object)
+    for cell in np.ndindex(out.shape):
+        out[cell] = f(*(a[cell] for a in arrays))
+    return out
+
+
+def exact(values: npt.ArrayLike) -> Array:
+    """Rational copies of `values`: no rounding anywhere after this."""
+    return each(Fraction, cells_of(np.asarray(values)))
+
+
+def zero_of(*arrays: Array | None) -> Number:
+    """Zero in the number type of the first cell there is."""
+    cell = next((a.flat[0] for a in arrays if a is not None and a.size), 0)
+    return like(0, cell) * 1 if is_float(primal(cell)) else 0

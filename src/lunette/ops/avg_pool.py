@@ -1,0 +1,163 @@
+"""Average pooling.
+
+    y[c,o] = (sum of x[c,i] over the taps (k,i) of o) / divisor
+
+| rule | says                                                                            |
+|------|---------------------------------------------------------------------------------|
+| A1   | with count_include_pad=False every window holds at least one cell of the input  |
+| A2   | divisor is a finite number other than zero                                      |
+
+The divisor is `divisor` if given; else the number of cells of the window inside the padded input
+(count_include_pad=True: the overhang of ceil_mode is not counted), or of the input itself (False). Padding is absent:
+it adds nothing. The average of finite cells is finite: a sum that overflows is redone scaled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+from lunette.errors import ArgumentError, DTypeError, ShapeError
+from lunette.number import Array, Number, divide, like, mean, zero_of
+from lunette.op import Arrays, Case, Shapes, apply, case
+from lunette.ops.pool import Pool, View
+from lunette.window import Ints, Padding, Window, flag, spatial_axes
+
+
+@dataclass(frozen=True, slots=True)
+class AvgPool(Pool):
+    """Average pooling as a value."""
+
+    count_include_pad: bool = True
+    divisor: Number = None
+
+    name: ClassVar[str] = "avg_pool"
+    needs: ClassVar[str] = "division"
+    linear_in: ClassVar[tuple[int, ...]] = (0,)
+
+    # ---- shape
+
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
+        assert shapes[0] is not None
+        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        kernel, stride, padding, dilation, ceil_mode, count_include_pad, divisor, _ = options
+        assert shapes[0] is not None
+        space = shapes[0][1:]
+        window = Window.sliding(space, kernel, stride, padding, dilation, ceil_mode)
+        window.out(space)
+        counted = flag("count_include_pad", count_include_pad)
+        if divisor is None and not counted:
+            check_counted("A1", window, space)
+        return cls(window, counted, check_divisor(divisor))
+
+    # ---- meaning
+
+    def over(self, view: View, cell: Number) -> Number:
+        """What this window divides by, in the number type of the cell."""
+        if self.divisor is not None:
+            return like(self.divisor, cell)
+        return view.inside if self.count_include_pad else len(view.places)
+
+    def spec(self, *arrays: Array | None) -> Array:
+        (x,) = arrays
+        assert x is not None
+        zero = zero_of(x)
+        return self.fold(lambda view, cells: mean(cells, self.over(view, zero), zero), x)
+
+    # ---- derivatives   (jvp: the operator itself, it is linear)
+
+    def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
+        return self.spec(*tangents)
+
+    def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
+        (x,) = primals
+        assert x is not None
+
+        def shares(view: View, cells: list[Number], g_o: Number) -> list[tuple[int, Number]]:
+            share = divide(g_o, self.over(view, g_o))
+            return [(p, share) for p in range(len(cells))]
+
+        return (self.scatter(shares, x, g),)
+
+    # ---- bounds   (derived: the specification on intervals; linear)
+
+    # ---- cases
+
+    cases: ClassVar[Mapping[str, Case]] = {
+        "tiles": case((1, 6), kernel=2),
+        "overlap_2d": case((2, 3, 4), kernel=(2, 3), stride=1),
+        "pad_counted": case((1, 4), kernel=3, stride=1, padding=1),
+        "pad_not_counted": case((1, 4), kernel=3, stride=1, padding=1, count_include_pad=False),
+        "lopsided_pad": case((1, 5), kernel=3, stride=2, padding=((0, 2),)),
+        "ceil_overhang_not_counted": case((1, 5), kernel=3, stride=2, padding=1, ceil_mode=True),
+        "ceil_tail": case((1, 4), kernel=3, stride=3, ceil_mode=True, count_include_pad=False),
+        "divisor": case((2, 3, 3), kernel=2, stride=1, padding=1, divisor=3),
+        "negative_divisor": case((1, 4), kernel=2, divisor=-2),
+        "dilated_pad": case((1, 6), kernel=3, stride=2, dilation=2, padding=2),
+        "window_of_padding": case((1, 2), kernel=1, stride=1, padding=1),
+        "same": case((1, 5, 3), kernel=(2, 3), stride=(2, 1), padding="same"),
+        "no_cells": case((2, 0), kernel=2, stride=1, padding=1),
+        "rank_0": case((3,), kernel=()),
+        "rank_3": case((1, 3, 2, 4), kernel=(2, 2, 3), stride=1),
+        "rank_4": case((1, 2, 3, 2, 3), kernel=(2, 2, 1, 2), stride=1),
+        "no_channels": case((0, 4), kernel=2),
+    }
+
+
+def check_counted(rule: str, window: Window, space: tuple[int, ...]) -> None:
+    """Rules A1 and S2: without padding to count, every window needs a cell of the input."""
+    if (o := window.empty_cell(space)) is not None:
+        raise ShapeError(
+            rule,
+            "a cell of the input in every window",
+            f"none at output cell {o}",
+            "Take less padding or count_include_pad=True.",
+        )
+
+
+def check_divisor(divisor: Any) -> Number:
+    """Rule A2."""
+    need = "a divisor that is a finite number other than zero"
+    if divisor is None:
+        return None
+    if isinstance(divisor, bool) or not isinstance(divisor, Real):
+        raise DTypeError("A2", need, f"divisor={divisor!r} of type {type(divisor).__name__}")
+    if divisor == 0 or not math.isfinite(divisor):
+        raise ArgumentError("A2", need, f"divisor={divisor!r}")
+    return divisor
+
+
+def avg_pool(
+    x: Any,
+    kernel: Ints,
+    *,
+    stride: Ints | None = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor: float | None = None,
+    spatial: int | None = None,
+    arithmetic: str = "fast",
+) -> Any:
+    """The average of every window of `x`, which is `(*batch, channels, *space)`.
+
+    Windows are divided by `divisor` if given, else by their number of cells inside the padded input, or with
+    `count_include_pad=False` inside the input itself. `stride=None` means stride = kernel.
+
+    >>> import lunette as ln
+    >>> ln.avg_pool([[4, 1, 1]], (3,), stride=1, padding=1).tolist()
+    [[Fraction(5, 3), Fraction(2, 1), Fraction(2, 3)]]
+    >>> ln.avg_pool([[4, 1, 1]], (3,), stride=1, padding=1, count_include_pad=False).tolist()
+    [[Fraction(5, 2), Fraction(2, 1), Fraction(1, 1)]]
+    """
+    return apply(
+        AvgPool, (x,), arithmetic, kernel, stride, padding, dilation, ceil_mode, count_include_pad, divisor, spatial
+    )

@@ -1,0 +1,219 @@
+"""Convolution.
+
+    y[c,o] = b[c] + sum of x[j,i] * w[c,j,k]   over the channels j of the group of c and the taps (k,i) of o
+
+| rule | says                                                                            |
+|------|---------------------------------------------------------------------------------|
+| C1   | w has an out-channel axis and a channel axis in front of its d kernel axes      |
+| C2   | groups is an integer >= 1 that divides both channel counts                      |
+| C3   | w's channel axis has in-channels / groups entries (conv_transpose: w has one row per in-channel) |
+| C4   | b has one entry per out-channel                                                 |
+
+The kernel is not flipped (this is cross-correlation). Padding is absent: it contributes nothing, whatever the weight.
+No channel or no tap at all leaves the bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lunette.errors import ArgumentError, ShapeError
+from lunette.number import Array, Number, total, zero_of
+from lunette.op import Arrays, Case, Op, Shapes, apply, case
+from lunette.window import Ints, Padding, Shape, Window, integer
+
+Tap = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Conv(Op):
+    """Convolution as a value: x (in-channels, *space), w (out-channels, in-channels/groups, *kernel), b or None."""
+
+    window: Window
+    groups: int = 1
+
+    name: ClassVar[str] = "conv"
+    arrays: ClassVar[tuple[str, ...]] = ("x", "w", "b")
+    linear_in: ClassVar[tuple[int, ...]] = (0, 1)
+
+    # ---- shape
+
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
+        w = shapes[1]
+        if w is None or len(w) < 2:
+            raise ShapeError("C1", "w with two channel axes in front of its kernel axes", f"w.shape={w}")
+        return len(w) - 2
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        stride, padding, dilation, groups = options
+        x, w, b = shapes
+        assert x is not None and w is not None
+        q = check_groups(groups, x[0], w[0])
+        if w[1] * q != x[0]:
+            raise ShapeError(
+                "C3",
+                f"w.shape[1] * groups == in-channels {x[0]}",
+                f"w.shape={w}, groups={q}",
+                f"With this x, w.shape[1] is {x[0] // q}.",
+            )
+        check_bias(b, w[0])
+        window = Window.sliding(x[1:], w[2:], stride, padding, dilation)
+        return cls(window, q)
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        x, w, *_ = shapes
+        assert x is not None and w is not None
+        return (self.out_channels(w), *self.window.out(x[1:]))
+
+    def out_channels(self, w: Shape) -> int:
+        """How many channels the result has."""
+        return w[0]
+
+    # ---- meaning
+
+    def rows(self, x: Shape, w: Shape) -> Iterator[tuple[int, int, tuple[int, int]]]:
+        """(out-channel c, in-channel j, the row of w that joins them) for every pair inside a group."""
+        ins, outs = x[0] // self.groups, self.out_channels(w) // self.groups
+        for c in range(self.out_channels(w)):
+            for j in range(ins):
+                yield c, c // outs * ins + j, (c, j)
+
+    def taps(self, space: Shape) -> Iterator[Sequence[Tap]]:
+        """For every output cell in row-major order, its (flat kernel cell, flat input cell) pairs."""
+        for o in np.ndindex(self.window.out(space)):
+            pairs = [(0, 0)]
+            for a, p, n in zip(self.window.axes, o, space, strict=True):
+                r = a.reach(p, n)
+                steps = [(r.k + s * r.k_step, r.i + s * r.i_step) for s in range(r.count)]
+                pairs = [(k * a.kernel + dk, i * n + di) for k, i in pairs for dk, di in steps]  # type: ignore[attr-defined]
+            yield pairs
+
+    def spec(self, *arrays: Array | None) -> Array:
+        x, w, b = _flat(arrays)
+        assert arrays[0] is not None and arrays[1] is not None
+        shapes = (arrays[0].shape, arrays[1].shape)
+        out = self.shape(*shapes)
+        joined: list[list[tuple[int, tuple[int, int]]]] = [[] for _ in range(out[0])]
+        for c, j, row in self.rows(*shapes):
+            joined[c].append((j, row))
+        zero = zero_of(x, w)
+        y: Array = np.empty((out[0], prod(out[1:])), object)
+        for o, pairs in enumerate(self.taps(shapes[0][1:])):
+            for c in range(out[0]):
+                terms = [x[j, i] * w[(*row, k)] for j, row in joined[c] for k, i in pairs]
+                y[c, o] = total(terms if b is None else [*terms, b[c]], zero)
+        return y.reshape(out)
+
+    # ---- derivatives   (jvp: the operator itself, it is linear in x, in w and in b)
+
+    def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
+        (x, w, _), (tx, tw, tb) = _three(primals), _three(tangents)
+        assert x is not None and w is not None
+        parts = [self.spec(tx, w, None)] if tx is not None else []
+        parts += [self.spec(x, tw, None)] if tw is not None else []
+        y = sum(parts[1:], parts[0]) if parts else np.full(self.shape(x.shape, w.shape), zero_of(x, w), object)
+        return y if tb is None else y + tb.reshape(-1, *(1,) * self.window.d)
+
+    def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
+        # y is a sum of products x * w, so each product sends g times one factor to the other one.
+        x, w, _ = _flat(primals)
+        assert primals[0] is not None and primals[1] is not None
+        shapes = (primals[0].shape, primals[1].shape)
+        rows = list(self.rows(*shapes))
+        to_x: dict[tuple[int, ...], list[Number]] = {}
+        to_w: dict[tuple[int, ...], list[Number]] = {}
+        flat_g = g.reshape(g.shape[0], prod(g.shape[1:]))
+        for o, pairs in enumerate(self.taps(shapes[0][1:])):
+            for c, j, row in rows:
+                for k, i in pairs:
+                    to_x.setdefault((j, i), []).append(flat_g[c, o] * w[(*row, k)])
+                    to_w.setdefault((*row, k), []).append(x[j, i] * flat_g[c, o])
+        zero = zero_of(g, x, w)
+        gx, gw = _gather(x.shape, to_x, zero).reshape(shapes[0]), _gather(w.shape, to_w, zero).reshape(shapes[1])
+        if len(primals) == 2 or primals[2] is None:
+            return gx, gw
+        gb: Array = np.empty(g.shape[0], object)
+        gb[:] = [total(row.tolist(), zero) for row in flat_g]
+        return gx, gw, gb
+
+    # ---- bounds   (derived: the specification on intervals; linear in x)
+
+    # ---- cases
+
+    cases: ClassVar[Mapping[str, Case]] = {
+        "plain_1d": case((2, 6), (3, 2, 3), (3,)),
+        "no_bias": case((2, 6), (3, 2, 3)),
+        "stride_skips_cells": case((2, 8), (1, 2, 2), (1,), stride=3),
+        "dilated_with_pad": case((2, 7), (3, 2, 3), (3,), dilation=2, padding=2),
+        "lopsided_pad": case((2, 6), (3, 2, 3), (3,), stride=2, padding=((1, 0),)),
+        "non_square_2d": case((2, 4, 3), (3, 2, 2, 3), (3,), padding=1),
+        "same_strided": case((1, 5, 4), (2, 1, 3, 2), (2,), stride=(2, 3), padding="same"),
+        "groups": case((4, 5), (6, 2, 3), (6,), groups=2),
+        "depthwise": case((3, 4, 4), (6, 1, 2, 2), (6,), groups=3),
+        "window_of_padding": case((1, 2), (1, 1, 1), (1,), padding=2),
+        "no_cells": case((1, 0), (2, 1, 2), (2,), padding=1),
+        "no_input_channels": case((0, 4), (2, 0, 2), (2,)),
+        "no_output_channels": case((2, 4), (0, 2, 2), (0,)),
+        "rank_0": case((3,), (2, 3), (2,)),
+        "rank_3": case((1, 3, 2, 3), (2, 1, 2, 2, 2), (2,)),
+        "rank_4": case((1, 2, 3, 2, 3), (1, 1, 2, 2, 1, 2), (1,), stride=(1, 2, 1, 1)),
+    }
+
+
+def _three(arrays: Arrays) -> Sequence[Array | None]:
+    return (*arrays, None) if len(arrays) == 2 else arrays
+
+
+def _flat(arrays: Arrays) -> tuple[Array, Array, Array | None]:
+    """X as (channel, cell), w as (first, second channel axis, kernel cell)."""
+    x, w, b = _three(arrays)
+    assert x is not None and w is not None
+    return x.reshape(x.shape[0], prod(x.shape[1:])), w.reshape(*w.shape[:2], prod(w.shape[2:])), b
+
+
+def _gather(shape: Shape, terms: Mapping[tuple[int, ...], list[Number]], zero: Number) -> Array:
+    out: Array = np.full(shape, zero, object)
+    for cell, parts in terms.items():
+        out[cell] = total(parts)
+    return out
+
+
+def check_groups(groups: Any, *channels: int) -> int:
+    """Rule C2."""
+    q = integer("groups", groups)
+    if q < 1 or any(c % q for c in channels):
+        raise ArgumentError("C2", "groups >= 1 that divides both channel counts", f"groups={q} with {channels}")
+    return q
+
+
+def check_bias(b: Shape | None, channels: int) -> None:
+    """Rule C4."""
+    if b is not None and b != (channels,):
+        raise ShapeError("C4", f"b.shape == ({channels},), one entry per out-channel", f"b.shape={b}")
+
+
+def conv(
+    x: Any,
+    w: Any,
+    b: Any = None,
+    *,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    arithmetic: str = "fast",
+) -> Any:
+    """The convolution of `x` `(*batch, in, *space)` with `w` `(out, in/groups, *kernel)`, not flipped, plus `b`.
+
+    >>> import lunette as ln
+    >>> ln.conv([[1, 2, 3, 4, 5]], [[[1, 0, -1]]], stride=2, padding=1).tolist()
+    [[-2, -2, 4]]
+    """
+    return apply(Conv, (x, w, b), arithmetic, stride, padding, dilation, groups)

@@ -1,0 +1,123 @@
+"""Global pooling: one window over all the space.
+
+    y[c] = average or maximum of x[c,i] over every i
+
+keepdims=True keeps the spatial axes with size 1. Rule W7 (lunette.window): no spatial axis is empty; rule M2
+(max_pool) for ties. The maximum gives every cell that equals it the whole derivative unless told otherwise
+(ties="all"): that is the seeds' rule for global pooling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from lunette.number import Ties
+from lunette.op import Case, Shapes, apply, case
+from lunette.ops.avg_pool import AvgPool
+from lunette.ops.max_pool import MaxPool
+from lunette.ops.pool import Pool, check_ties
+from lunette.window import Shape, Window, flag, spatial_axes
+
+
+def _rank(shapes: Shapes, lead: int, spatial: int | None) -> int:
+    assert shapes[0] is not None
+    return spatial_axes("spatial", None, spatial, len(shapes[0]) - lead)
+
+
+def _window(shapes: Shapes) -> Window:
+    assert shapes[0] is not None
+    window = Window.whole(len(shapes[0]) - 1)
+    window.out(shapes[0][1:])
+    return window
+
+
+_CASES: Mapping[str, Case] = {
+    "plane": case((2, 3, 4)),
+    "flat": case((2, 3, 2), keepdims=False),
+    "one_cell": case((3, 1)),
+    "rank_0": case((2,)),
+    "rank_4": case((1, 2, 3, 1, 2), keepdims=False),
+    "no_channels": case((0, 4)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalAvgPool(AvgPool):
+    """Global average pooling as a value. Meaning and derivatives: those of avg_pool, over one window."""
+
+    keepdims: bool = True
+
+    name: ClassVar[str] = "global_avg_pool"
+    monotone: ClassVar[bool] = True
+    cases: ClassVar[Mapping[str, Case]] = _CASES
+
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
+        return _rank(shapes, lead, options[-1])
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        return cls(_window(shapes), keepdims=flag("keepdims", options[0]))
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        kept = Pool.shape(self, *shapes)
+        return kept if self.keepdims else kept[:1]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalMaxPool(MaxPool):
+    """Global max pooling as a value. Meaning and derivatives: those of max_pool, over one window."""
+
+    keepdims: bool = True
+
+    name: ClassVar[str] = "global_max_pool"
+    cases: ClassVar[Mapping[str, Case]] = {
+        **_CASES,
+        "ties_first": case((2, 3, 3), ties="first"),
+        "ties_split": case((2, 3, 3), ties="split", keepdims=False),
+    }
+
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
+        return _rank(shapes, lead, options[-1])
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        keepdims, ties, return_indices, _ = options
+        return cls(
+            _window(shapes), check_ties(ties), flag("return_indices", return_indices), flag("keepdims", keepdims)
+        )
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        kept = Pool.shape(self, *shapes)
+        return kept if self.keepdims else kept[:1]
+
+
+def global_avg_pool(x: Any, *, keepdims: bool = True, spatial: int | None = None, arithmetic: str = "fast") -> Any:
+    """The average of every channel of `x`, which is `(*batch, channels, *space)`.
+
+    >>> import lunette as ln
+    >>> ln.global_avg_pool([[[1, 2], [3, 5]]], keepdims=False, spatial=2).tolist()
+    [Fraction(11, 4)]
+    """
+    return apply(GlobalAvgPool, (x,), arithmetic, keepdims, spatial)
+
+
+def global_max_pool(
+    x: Any,
+    *,
+    keepdims: bool = True,
+    ties: Ties = "all",
+    return_indices: bool = False,
+    spatial: int | None = None,
+    arithmetic: str = "fast",
+) -> Any:
+    """The greatest cell of every channel of `x`, which is `(*batch, channels, *space)`.
+
+    >>> import lunette as ln
+    >>> ln.global_max_pool([[[1, 2], [3, 5]]], spatial=2).tolist()
+    [[[5]]]
+    """
+    return apply(GlobalMaxPool, (x,), arithmetic, keepdims, ties, return_indices, spatial)

@@ -1,0 +1,200 @@
+"""Lp pooling: the p-norm of every window.
+
+    y[c,o] = (sum of |x[c,i]|^p over the taps (k,i) of o)^(1/p)
+
+| rule | says                                      |
+|------|-------------------------------------------|
+| L1   | p is a real number >= 1, or infinity      |
+
+Padding is absent; a window with no cell gives 0. The window is scaled by its greatest |x|, so nothing overflows while
+the result is finite. NaN gives NaN, else an infinite cell gives infinity.
+
+    dy/dx[i] = sign(x[i]) * (|x[i]|/y)^(p-1),   0 where y = 0
+
+For p = infinity the first cell of greatest |x| carries sign(x). Infinite cells share equally.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+from lunette.errors import ArgumentError, DTypeError
+from lunette.number import (
+    Array,
+    Number,
+    anchor,
+    between_minus_one_and_one,
+    divide,
+    is_enclosure,
+    is_infinite,
+    is_nan,
+    like,
+    magnitude,
+    power,
+    primal,
+    select,
+    sign,
+    total,
+    winners,
+    zero_of,
+)
+from lunette.op import Arrays, Case, Shapes, apply, case
+from lunette.ops.pool import Pool, View
+from lunette.window import Ints, Padding, Window, spatial_axes
+
+
+@dataclass(frozen=True, slots=True)
+class LpPool(Pool):
+    """Lp pooling as a value."""
+
+    p: float = 2
+
+    name: ClassVar[str] = "lp_pool"
+    needs: ClassVar[str] = "exp"
+
+    # ---- shape
+
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
+        assert shapes[0] is not None
+        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        kernel, p, stride, padding, dilation, ceil_mode, _ = options
+        assert shapes[0] is not None
+        space = shapes[0][1:]
+        window = Window.sliding(space, kernel, stride, padding, dilation, ceil_mode)
+        window.out(space)
+        return cls(window, check_p(p))
+
+    # ---- meaning
+
+    def norm(self, cells: Sequence[Number]) -> tuple[Number, Number]:
+        """(scale, y / scale) of a window without NaN and infinities; y is 0 where the scale is."""
+        sizes = [magnitude(c) for c in cells]
+        if self.p == 1:
+            return 1, total(sizes)
+        if self.p == math.inf:
+            return 1, select(sizes)
+        scale = anchor(sizes, greatest=True)
+        if not is_enclosure(scale) and scale == 0:
+            return 1, total(sizes)
+        return scale, power(total([power(divide(s, scale), self.p) for s in sizes]), self.root)
+
+    @property
+    def root(self) -> Number:
+        """1/p, exactly."""
+        return 1 / Fraction(self.p)
+
+    def spec(self, *arrays: Array | None) -> Array:
+        (x,) = arrays
+        assert x is not None
+        zero = zero_of(x)
+
+        def value(view: View, cells: list[Number]) -> Number:
+            if not cells:
+                return zero
+            special = next((c for c in cells if is_nan(c)), next((c for c in cells if is_infinite(c)), None))
+            if special is not None:
+                return magnitude(special)
+            scale, relative = self.norm(cells)
+            return relative * scale
+
+        return self.fold(value, x)
+
+    # ---- derivatives
+
+    def weights(self, cells: Sequence[Number]) -> list[Number]:
+        """What each cell of a window contributes to its derivative."""
+        nan = next((c for c in cells if is_nan(c)), None)
+        if nan is not None:
+            return [nan] * len(cells)
+        infinite = sum(is_infinite(c) for c in cells)
+        if infinite:
+            return [divide(like(sign(c), c), infinite) if is_infinite(c) else 0 * c for c in cells]
+        if any(is_enclosure(c) for c in cells):
+            return [between_minus_one_and_one(c) for c in cells]
+        if self.p == math.inf:
+            (first,) = winners([magnitude(c) for c in cells], "first").places if cells else (0,)
+            return [like(sign(c) if at == first else 0, c) for at, c in enumerate(cells)]
+        if self.p == 1:
+            return [like(sign(c), c) for c in cells]
+        scale, relative = self.norm(cells)
+        if primal(relative) == 0:
+            return [0 * c for c in cells]
+        return [sign(c) * power(divide(divide(magnitude(c), scale), relative), self.p - 1) for c in cells]
+
+    def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
+        (x,), (t,) = primals, tangents
+        assert x is not None and t is not None
+        zero = zero_of(t)
+
+        def derivative(view: View, cells: list[Number], slopes: list[Number]) -> Number:
+            return total([w * s for w, s in zip(self.weights(cells), slopes, strict=True)], zero)
+
+        return self.fold(derivative, x, t)
+
+    def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
+        (x,) = primals
+        assert x is not None
+
+        def shares(view: View, cells: list[Number], g_o: Number) -> list[tuple[int, Number]]:
+            return [(p, w * g_o) for p, w in enumerate(self.weights(cells))]
+
+        return (self.scatter(shares, x, g),)
+
+    # ---- bounds   (derived: the specification on intervals)
+
+    # ---- cases
+
+    cases: ClassVar[Mapping[str, Case]] = {
+        "euclid": case((1, 6), kernel=2),
+        "taxicab": case((2, 5), kernel=3, stride=1, p=1),
+        "greatest": case((2, 5), kernel=3, stride=1, p=math.inf),
+        "cubes": case((1, 3, 3), kernel=(2, 3), stride=1, p=3),
+        "odd_power": case((1, 5), kernel=3, stride=1, p=1.5),
+        "pad_is_absent": case((1, 4), kernel=3, stride=1, padding=1),
+        "window_of_padding": case((1, 2), kernel=1, stride=1, padding=1, p=3),
+        "ceil_tail": case((1, 4), kernel=3, stride=3, ceil_mode=True),
+        "dilated_pad": case((1, 5), kernel=3, stride=2, dilation=2, padding=2),
+        "rank_0": case((2,), kernel=()),
+        "rank_4": case((1, 2, 3, 1, 2), kernel=(2, 2, 1, 2), stride=1),
+        "no_channels": case((0, 4), kernel=2),
+    }
+
+
+def check_p(p: Any) -> float:
+    """Rule L1."""
+    if isinstance(p, bool) or not isinstance(p, Real):
+        raise DTypeError("L1", "p as a real number >= 1 or infinity", f"p={p!r} of type {type(p).__name__}")
+    value = float(p)
+    if not value >= 1:
+        raise ArgumentError("L1", "p >= 1 or infinity", f"p={p!r}")
+    return int(value) if value.is_integer() else value
+
+
+def lp_pool(
+    x: Any,
+    kernel: Ints,
+    *,
+    p: float = 2,
+    stride: Ints | None = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    spatial: int | None = None,
+    arithmetic: str = "fast",
+) -> Any:
+    """The p-norm `(sum |x|^p)^(1/p)` of every window of `x`, which is `(*batch, channels, *space)`.
+
+    >>> import numpy as np, lunette as ln
+    >>> ln.lp_pool(np.array([[3.0, -4.0, 0.0]]), (2,), stride=1)
+    array([[5., 4.]])
+    """
+    return apply(LpPool, (x,), arithmetic, kernel, p, stride, padding, dilation, ceil_mode, spatial)

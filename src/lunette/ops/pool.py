@@ -1,0 +1,87 @@
+"""What all pools share: every window of every channel, folded to one output cell or scattered back to its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lunette.errors import ArgumentError, DTypeError
+from lunette.number import Array, Number, Ties, each, zero_of
+from lunette.op import Op
+from lunette.window import Cell, Shape, Window
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One window: the flat places of the cells it reads in a channel, and its size inside the padded input."""
+
+    o: Cell
+    places: Sequence[int]
+    inside: int
+
+    @property
+    def absent(self) -> int:
+        """How many cells of the padded window are padding."""
+        return self.inside - len(self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool(Op):
+    """A window over the space of each channel."""
+
+    window: Window
+
+    # ---- shape
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        x = shapes[0]
+        assert x is not None
+        return (x[0], *self.window.out(x[1:]))
+
+    # ---- meaning
+
+    def views(self, space: Shape) -> Iterator[View]:
+        """Every window, in row-major order."""
+        out = self.window.out(space)
+        for o in np.ndindex(out):
+            places = [0]
+            for a, p, n in zip(self.window.axes, o, space, strict=True):
+                r = a.reach(p, n)
+                cells = range(r.i, r.i + r.count * r.i_step, r.i_step)
+                places = [at * n + i for at in places for i in cells]
+            yield View(o, places, self.window.inside(o, space))
+
+    def fold(self, f: Callable[..., Number], *arrays: Array) -> Array:
+        """`y[c,o] = f(view, cells, ...)`, with the cells of each array that the window reads."""
+        x = arrays[0]
+        y: Array = np.empty((x.shape[0], prod(self.window.out(x.shape[1:]))), object)
+        rows = [a.reshape(x.shape[0], prod(x.shape[1:])).tolist() for a in arrays]
+        for at, view in enumerate(self.views(x.shape[1:])):
+            for c in range(x.shape[0]):
+                y[c, at] = f(view, *([row[c][p] for p in view.places] for row in rows))
+        return y.reshape(self.shape(x.shape))
+
+    def scatter(self, f: Callable[..., Sequence[tuple[int, Number]]], x: Array, g: Array) -> Array:
+        """The transpose: f(view, cells, g[c,o]) tells what each place of the window (by number) receives."""
+        gx: Array = np.full((x.shape[0], prod(x.shape[1:])), None, object)
+        rows, cotangents = x.reshape(gx.shape).tolist(), g.reshape(x.shape[0], -1) if x.shape[0] else g
+        for at, view in enumerate(self.views(x.shape[1:])):
+            for c in range(x.shape[0]):
+                for p, share in f(view, [rows[c][p] for p in view.places], cotangents[c, at]):
+                    i = view.places[p]
+                    gx[c, i] = share if gx[c, i] is None else gx[c, i] + share
+        zero = zero_of(g)
+        return each(lambda a: zero if a is None else a, gx).reshape(x.shape)
+
+
+def check_ties(ties: Any) -> Ties:
+    """Rule M2."""
+    if not isinstance(ties, str):
+        raise DTypeError("M2", 'ties as "first", "all" or "split"', f"ties={ties!r} of type {type(ties).__name__}")
+    if ties not in ("first", "all", "split"):
+        raise ArgumentError("M2", 'ties as "first", "all" or "split"', f"ties={ties!r}")
+    return ties  # type: ignore[return-value]

@@ -1,0 +1,209 @@
+"""Smooth max pooling: the log-sum-exp of every window.
+
+    y[c,o] = (1/beta) * log(sum of exp(beta * x[c,i]) over the taps (k,i) of o)
+
+| rule | says                                                                            |
+|------|---------------------------------------------------------------------------------|
+| S1   | beta is one finite number other than zero                                       |
+| S2   | with count_include_pad=False every window holds at least one cell of the input  |
+
+Padding inside the padded input counts as zeros (count_include_pad=True) or not at all (False). Negative beta is the
+smooth minimum. Written for beta > 0, mirrored for beta < 0: the sum is shifted by the greatest cell, so nothing
+overflows; NaN gives NaN, a +inf cell gives +inf, -inf cells add nothing, all -inf gives -inf.
+
+    weight[i] = exp(beta*x[i]) / sum,   dy/dx[i] = weight[i],   dy/dbeta = (sum weight[i]*x[i] - y) / beta
+
+Winning infinities share the weight equally; a NaN in the window makes every weight NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lunette.errors import ArgumentError, ShapeError
+from lunette.number import (
+    Array,
+    Number,
+    anchor,
+    divide,
+    exp,
+    is_enclosure,
+    is_infinite,
+    is_nan,
+    like,
+    log,
+    primal,
+    total,
+    zero_of,
+)
+from lunette.op import Arrays, Case, Shapes, apply, case
+from lunette.ops.avg_pool import check_counted
+from lunette.ops.pool import Pool, View
+from lunette.window import Ints, Padding, Window, flag, spatial_axes
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """The value of one window and the weights of its cells."""
+
+    y: Number
+    weights: Sequence[Number]
+
+
+@dataclass(frozen=True, slots=True)
+class SmoothMaxPool(Pool):
+    """Smooth max pooling as a value; beta is an array argument, since it has a derivative."""
+
+    count_include_pad: bool = True
+
+    name: ClassVar[str] = "smooth_max_pool"
+    arrays: ClassVar[tuple[str, ...]] = ("x", "beta")
+    scalars: ClassVar[tuple[str, ...]] = ("beta",)
+    needs: ClassVar[str] = "exp"
+    monotone: ClassVar[bool] = True
+
+    # ---- shape
+
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
+        assert shapes[0] is not None
+        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        kernel, stride, padding, dilation, ceil_mode, count_include_pad, _ = options
+        x, beta = shapes
+        assert x is not None
+        if beta != ():
+            raise ShapeError("S1", "beta as one number or an array without axes", f"beta.shape={beta}")
+        window = Window.sliding(x[1:], kernel, stride, padding, dilation, ceil_mode)
+        window.out(x[1:])
+        counted = flag("count_include_pad", count_include_pad)
+        if not counted:
+            check_counted("S2", window, x[1:])
+        return cls(window, counted)
+
+    # ---- meaning
+
+    def soften(self, view: View, cells: Sequence[Number], beta: Number) -> Softmax:
+        """One window, shifted by its winner. The absent cells that count are zeros."""
+        nan = next((c for c in cells if is_nan(c)), None)
+        if nan is not None:
+            return Softmax(nan * total(cells), [primal(nan)] * len(cells))
+        up = primal(beta) > 0
+        absent = view.absent if self.count_include_pad else 0
+        winning = [c for c in cells if is_infinite(c) and (primal(c) > 0) == up]
+        losing = [c for c in cells if is_infinite(c) and (primal(c) > 0) != up]
+        share = winning or (losing if len(losing) == len(cells) and not absent else [])
+        if share:
+            even = divide(like(1, share[0]), len(share))
+            return Softmax(share[0], [even if any(c is s for s in share) else 0 * even for c in cells])
+        finite = [c for c in cells if not is_infinite(c)]
+        pivot = anchor([*finite, *([0] if absent else [])], greatest=up)
+        unit = like(1, finite[0] if finite else beta)
+        terms = [exp(beta * (c - pivot)) for c in finite]
+        padding = [absent * exp(beta * (0 * unit - pivot))] if absent else []
+        whole = total(terms + padding)
+        y = pivot + divide(log(whole), beta)
+        weights = iter([divide(t, whole) for t in terms])
+        return Softmax(y, [0 * unit if is_infinite(c) else next(weights) for c in cells])
+
+    def spec(self, *arrays: Array | None) -> Array:
+        x, beta = self._with_beta(arrays)
+        return self.fold(lambda view, cells: self.soften(view, cells, beta).y, x)
+
+    @staticmethod
+    def _with_beta(arrays: Arrays) -> tuple[Array, Number]:
+        x, beta = arrays
+        assert x is not None and beta is not None
+        number = beta[()]
+        b = like(number, x.flat[0] if x.size else number)
+        value = primal(b)
+        undecided = is_enclosure(value) and not (value > 0 or value < 0)
+        if undecided or (not is_enclosure(value) and (value == 0 or is_nan(value) or is_infinite(value))):
+            raise ArgumentError(
+                "S1", "a finite beta other than zero", f"beta={number}", "For the plain maximum use max_pool."
+            )
+        return x, b
+
+    # ---- derivatives
+
+    def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
+        x, beta = self._with_beta(primals)
+        t, t_beta = tangents
+        slope = None if t_beta is None else like(t_beta[()], zero_of(x))
+
+        def derivative(view: View, cells: list[Number], *slopes: list[Number]) -> Number:
+            soft = self.soften(view, cells, beta)
+            terms = [w * s for w, s in zip(soft.weights, *slopes, strict=True)] if slopes else []
+            if slope is not None:
+                terms.append(self._slope_in_beta(soft, cells, beta) * slope)
+            return total(terms, zero_of(x))
+
+        return self.fold(derivative, x, *([] if t is None else [t]))
+
+    def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
+        x, beta = self._with_beta(primals)
+        in_beta: list[Number] = []
+
+        def shares(view: View, cells: list[Number], g_o: Number) -> list[tuple[int, Number]]:
+            soft = self.soften(view, cells, beta)
+            in_beta.append(self._slope_in_beta(soft, cells, beta) * g_o)
+            return [(p, w * g_o) for p, w in enumerate(soft.weights)]
+
+        gx = self.scatter(shares, x, g)
+        return gx, np.array(total(in_beta, zero_of(g)), object)
+
+    @staticmethod
+    def _slope_in_beta(soft: Softmax, cells: Sequence[Number], beta: Number) -> Number:
+        # A losing infinity has weight zero and is worth nothing, not 0 * inf.
+        terms = [w * c for w, c in zip(soft.weights, cells, strict=True) if not (is_infinite(c) and primal(w) == 0)]
+        return divide(total([*terms, -soft.y]), beta)
+
+    # ---- bounds   (derived: the specification on intervals; monotone in x)
+
+    # ---- cases
+
+    cases: ClassVar[Mapping[str, Case]] = {
+        "tiles": case((1, 6), (), kernel=2),
+        "overlap_2d": case((2, 3, 3), (), kernel=(2, 3), stride=1),
+        "pad_counts_as_zero": case((1, 4), (), kernel=3, stride=1, padding=1),
+        "pad_not_counted": case((1, 4), (), kernel=3, stride=1, padding=1, count_include_pad=False),
+        "window_of_padding": case((1, 2), (), kernel=1, stride=1, padding=1),
+        "ceil_tail": case((1, 4), (), kernel=3, stride=3, ceil_mode=True),
+        "dilated_pad": case((1, 5), (), kernel=3, stride=2, dilation=2, padding=2),
+        "rank_0": case((2,), (), kernel=()),
+        "rank_4": case((1, 2, 3, 1, 2), (), kernel=(2, 2, 1, 2), stride=1),
+        "no_channels": case((0, 4), (), kernel=2),
+    }
+
+
+def smooth_max_pool(
+    x: Any,
+    kernel: Ints,
+    *,
+    beta: Any,
+    stride: Ints | None = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    spatial: int | None = None,
+    arithmetic: str = "fast",
+) -> Any:
+    """The log-sum-exp `(1/beta) * log(sum exp(beta*x))` of every window of `x`, `(*batch, channels, *space)`.
+
+    Between the greatest cell and the greatest cell + log(cells)/beta; negative `beta` is the smooth minimum. Padding
+    counts as zeros unless `count_include_pad=False`. `beta` is a number or an array without axes.
+
+    >>> import numpy as np, lunette as ln
+    >>> ln.smooth_max_pool(np.array([[1.0, 2.0, 3.0, 4.0]]), (4,), beta=1)
+    array([[4.4401897]])
+    """
+    return apply(
+        SmoothMaxPool, (x, beta), arithmetic, kernel, stride, padding, dilation, ceil_mode, count_include_pad, spatial
+    )
