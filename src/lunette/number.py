@@ -349,8 +349,16 @@ def is_infinite(a: Number) -> bool:
 
 
 def is_enclosure(a: Number) -> bool:
-    """A number that stands for a set of numbers."""
-    return isinstance(primal(a), flint.arb | Interval)
+    """A number that stands for more than one number; a ball or an interval that is a point decides everything."""
+    a = primal(a)
+    if isinstance(a, flint.arb):
+        return not a.is_exact()
+    return isinstance(a, Interval) and a.lo != a.hi
+
+
+def is_decided(a: Number) -> bool:
+    """Whether the sign of a number is known."""
+    return not is_enclosure(a) or primal(a) > 0 or primal(a) < 0
 
 
 def sign(a: Number) -> int:
@@ -523,12 +531,15 @@ def power(a: Number, p: Number) -> Number:
         return a
     if isinstance(a, Dual):
         if is_enclosure(a) or primal(a) != 0:
-            return Dual(power(a.value, p), p * power(a.value, p - 1) * a.slope if p > 1 else _root_slope(a, p))
+            return Dual(power(a.value, p), like(p, a) * _lower_power(a.value, p) * a.slope)
         return Dual(power(a.value, p), 0 * a.slope)
     if isinstance(a, Interval):
         return a.power(p)
     if isinstance(a, flint.arb):
-        return a ** _dyadic(p)
+        if a > 0:
+            return a ** _dyadic(p)
+        top = a.upper()
+        return flint.arb(0).union(top ** _dyadic(p)) if top > 0 else flint.arb(0)
     if isinstance(a, Decimal):
         return a ** like(p, a)
     if is_float(a):
@@ -538,8 +549,9 @@ def power(a: Number, p: Number) -> Number:
     raise cannot(f"power {p}", a)
 
 
-def _root_slope(a: Dual, p: Number) -> Number:
-    return p * divide(power(a.value, p), a.value) * a.slope
+def _lower_power(a: Number, p: Number) -> Number:
+    """A to the power p - 1, which below zero is a quotient."""
+    return power(a, p - 1) if p > 1 else divide(power(a, p), a)
 
 
 def cannot(what: str, a: Number) -> DTypeError:

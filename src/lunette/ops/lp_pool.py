@@ -30,6 +30,7 @@ from lunette.number import (
     anchor,
     between_minus_one_and_one,
     divide,
+    is_decided,
     is_enclosure,
     is_infinite,
     is_nan,
@@ -83,7 +84,7 @@ class LpPool(Pool):
         if self.p == math.inf:
             return 1, select(sizes)
         scale = anchor(sizes, greatest=True)
-        if not is_enclosure(scale) and scale == 0:
+        if scale == 0:
             return 1, total(sizes)
         return scale, power(total([power(divide(s, scale), self.p) for s in sizes]), self.root)
 
@@ -112,23 +113,30 @@ class LpPool(Pool):
 
     def weights(self, cells: Sequence[Number]) -> list[Number]:
         """What each cell of a window contributes to its derivative."""
+        if not cells:
+            return []
         nan = next((c for c in cells if is_nan(c)), None)
         if nan is not None:
             return [nan] * len(cells)
         infinite = sum(is_infinite(c) for c in cells)
         if infinite:
             return [divide(like(sign(c), c), infinite) if is_infinite(c) else 0 * c for c in cells]
-        if any(is_enclosure(c) for c in cells):
-            return [between_minus_one_and_one(c) for c in cells]
         if self.p == math.inf:
-            (first,) = winners([magnitude(c) for c in cells], "first").places if cells else (0,)
-            return [like(sign(c) if at == first else 0, c) for at, c in enumerate(cells)]
+            who = winners([magnitude(c) for c in cells], "first").places
+            return [self._weight(c, 1, len(who) == 1) if at in who else 0 * c for at, c in enumerate(cells)]
         if self.p == 1:
-            return [like(sign(c), c) for c in cells]
+            return [self._weight(c, 1, True) for c in cells]
         scale, relative = self.norm(cells)
-        if primal(relative) == 0:
+        if not is_enclosure(relative) and primal(relative) == 0:
             return [0 * c for c in cells]
-        return [sign(c) * power(divide(divide(magnitude(c), scale), relative), self.p - 1) for c in cells]
+        sizes = [divide(magnitude(c), scale) for c in cells]
+        return [self._weight(c, divide(s, relative), is_decided(relative)) for c, s in zip(cells, sizes, strict=True)]
+
+    def _weight(self, c: Number, ratio: Number, decided: bool) -> Number:
+        """`sign(c) * ratio^(p-1)`; where an enclosure leaves the sign open, all that it can be."""
+        if not decided or not is_decided(c):
+            return between_minus_one_and_one(c)
+        return like(sign(primal(c)), c) * (1 if self.p in (1, math.inf) else power(ratio, self.p - 1))
 
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         (x,), (t,) = primals, tangents
