@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from lunette import _native
 from lunette.errors import ShapeError
 from lunette.number import Array, Number, Ties, place, select, total, winners
 from lunette.op import Arrays, Case, Shapes, apply, case
@@ -90,6 +91,14 @@ class MaxPool(Pool):
         return (self.scatter(shares, x, g),)
 
     # ---- bounds   (derived: the specification on intervals; monotone, so the ends go to the ends)
+
+    # ---- kernels
+
+    def kernel(self, arrays: Arrays, y: Array, index: Array | None) -> None:
+        """Fill y, and the index if it is asked for."""
+        (x,) = arrays
+        assert x is not None
+        _native.max_pool(self.native(x), x, y, index)
 
     # ---- cases
 

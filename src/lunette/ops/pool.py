@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from lunette import _native
 from lunette.errors import ArgumentError, DTypeError
 from lunette.number import Array, Number, Ties, each, zero_of
 from lunette.op import Op
@@ -76,6 +78,18 @@ class Pool(Op):
                     gx[c, i] = share if gx[c, i] is None else gx[c, i] + share
         zero = zero_of(g)
         return each(lambda a: zero if a is None else a, gx).reshape(x.shape)
+
+    # ---- kernels
+
+    def native(self, x: Array) -> _native.Pool:
+        """The window tables of x (with any batch axes), as the kernels read them."""
+        return native_pool(self.window, x.shape[x.ndim - self.window.d :])
+
+
+@lru_cache(maxsize=1024)
+def native_pool(window: Window, space: Shape) -> _native.Pool:
+    """Built once per window and space."""
+    return _native.Pool([(t.n, t.m, t.step, t.first, t.count, t.inside) for t in window.tables(space)])
 
 
 def check_ties(ties: Any) -> Ties:
