@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import importlib
+import marshal
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,8 @@ class Taken:
 
 def take(x: object, name: str) -> Taken:
     """Any array, without a copy where it is one already."""
+    if type(x) is np.ndarray and x.dtype in FLOAT and x.dtype.isnative:
+        return Taken(x)
     if isinstance(x, np.ma.MaskedArray):
         raise DTypeError("D1", "a plain array", f"{name} is a masked array", "Fill it first: x.filled(...).")
     if isinstance(x, np.ndarray | np.generic):
@@ -152,32 +155,75 @@ class Call:
         """A finished output in the dtype and kind of x."""
         if y is None:
             return None
-        with np.errstate(over="ignore", under="ignore"):
-            return give(y.astype(self.dtype) if self.dtype in HALF and y.dtype != np.int64 else y, self.kind)
+        if self.dtype in HALF and y.dtype != np.int64:
+            with np.errstate(over="ignore", under="ignore"):
+                y = y.astype(self.dtype)
+        return give(y, self.kind)
 
 
 def prepare(asked: Request) -> Call:
     """Take the operands, check that they belong together, and bind the operator to their shapes."""
     kind = asked.kind
     with speaking(kind.name):
-        if asked.arithmetic not in ARITHMETICS:
-            raise ArgumentError("D9", f"arithmetic among {', '.join(ARITHMETICS)}", f"arithmetic={asked.arithmetic!r}")
         x = take(asked.operands[0], kind.arrays[0])
-        taken: list[Taken | None] = [x]
+        arrays: list[Array | None] = [x.array]
         for name, a in zip(kind.arrays[1:], asked.operands[1:], strict=True):
             plain = name in kind.scalars and isinstance(a, int | float | np.generic)
-            taken.append(None if a is None else as_scalar(a, name, x.array.dtype) if plain else take(a, name))
-        one_kind([t.kind for t in taken if t is not None])
-        shapes = [None if t is None else t.array.shape for t in taken]
-        bound = bind(kind, shapes, 2, asked.options)
+            t = None if a is None else as_scalar(a, name, x.array.dtype) if plain else take(a, name)
+            arrays.append(None if t is None else t.array)
+            if t is not None and t.kind != x.kind:
+                one_kind([x.kind, t.kind])
+    bound = bound_to(kind, arrays, asked.arithmetic, asked.options)
+    return Call(bound, tuple(arrays), x.array.dtype, x.kind)
+
+
+_BOUND: dict[Any, Bound] = {}
+_QUICK: dict[Any, tuple[Callable[..., None], Shape, np.dtype[Any]]] = {}
+
+
+def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: Any, options: Sequence[Any]) -> Any:
+    """What a bound operator depends on: (shape, dtype) of the arrays and the options; None if it cannot be a key.
+
+    marshal tells 1, 1.0 and True apart, which are equal as keys; what it cannot write is not remembered.
+    """
+    try:
+        return kind, facts, arithmetic, marshal.dumps(options, 2)
+    except ValueError:
+        return None
+
+
+def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: Any, options: Sequence[Any]) -> Bound:
+    """`bind`, remembered: a small operator takes less time than its checks do."""
+    if not isinstance(arithmetic, str):
+        return _bound_to(kind, arrays, arithmetic, options)
+    key = key_of(kind, tuple([None if a is None else (a.shape, a.dtype) for a in arrays]), arithmetic, options)
+    if key is None:
+        return _bound_to(kind, arrays, arithmetic, options)
+    if key not in _BOUND:
+        if len(_BOUND) >= 4096:
+            _BOUND.clear()
+            _QUICK.clear()
+        _BOUND[key] = bound = _bound_to(kind, arrays, arithmetic, options)
+        assert arrays[0] is not None
+        if bound.kernels.forward is not None and arrays[0].dtype in FLOAT and not _wants_indices(bound.op):
+            _QUICK[key] = bound.kernels.forward, bound.out, arrays[0].dtype
+    return _BOUND[key]
+
+
+def _bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: Any, options: Sequence[Any]) -> Bound:
+    bound = bind(kind, [None if a is None else a.shape for a in arrays], 2, options)
     with speaking(kind.name, bound.d):
-        dtype = x.array.dtype
-        for name, t in zip(kind.arrays, taken, strict=True):
-            if t is not None:
-                same_dtype(dtype, t.array, name)
-        if dtype != OBJECT:
-            bound = replace(bound, op=bound.op.cast(dtype))
-    return Call(bound, tuple(None if t is None else t.array for t in taken), dtype, x.kind)
+        if arithmetic not in ARITHMETICS:
+            raise ArgumentError("D9", f"arithmetic among {', '.join(ARITHMETICS)}", f"arithmetic={arithmetic!r}")
+        assert arrays[0] is not None
+        dtype = arrays[0].dtype
+        for name, a in zip(kind.arrays, arrays, strict=True):
+            if a is not None:
+                same_dtype(dtype, a, name)
+        if dtype == OBJECT:
+            return bound
+        op = bound.op.cast(dtype)
+        return replace(bound, op=op, kernels=op.kernels(bound.shapes) or bound.kernels)
 
 
 def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:
@@ -236,13 +282,16 @@ _MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 @on_arrays
 def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Any:
     """The operator on arrays."""
+    quick = _quickly(kind, operands, arithmetic, options)
+    if quick is not None:
+        return quick
     call = prepare(Request(kind, tuple(operands), arithmetic, tuple(options)))
     op, out = call.bound.op, call.bound.out
     with speaking(kind.name, call.bound.d):
         y = call.new(out)
-        index = allocate(out, np.dtype(np.int64)) if getattr(op, "return_indices", False) else None
-        if hasattr(op, "kernel") and not call.exact:
-            op.kernel([dense(a) for a in call.arrays], y, index)
+        index = allocate(out, np.dtype(np.int64)) if _wants_indices(op) else None
+        if call.bound.kernels.forward is not None:
+            call.bound.kernels.forward([dense(a) for a in call.arrays], y, index)
         else:
             arrays = [cells(a) for a in call.arrays]
             for at, x in samples(call.bound, arrays):
@@ -252,9 +301,34 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Seque
         return call.result(y) if index is None else (call.result(y), call.result(index))
 
 
+def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Array | None:
+    """The short way for what was computed before: dense NumPy arrays of known shapes. None says to go the long way."""
+    facts: list[Any] = []
+    for a in operands:
+        if a is None:
+            facts.append(None)
+        elif type(a) is np.ndarray and (flags := a.flags).c_contiguous and flags.aligned:
+            facts.append((a.shape, a.dtype))
+        else:
+            return None
+    quick = _QUICK.get(key_of(kind, tuple(facts), arithmetic, options)) if type(arithmetic) is str else None
+    if quick is None:
+        return None
+    forward, out, dtype = quick
+    y: Array = np.empty(out, dtype)
+    forward(operands, y, None)
+    return y
+
+
+def _wants_indices(op: Op) -> bool:
+    return getattr(op, "return_indices", False)
+
+
 def dense(a: Array | None) -> Array | None:
     """What kernels read: C-contiguous, in the dtype that is computed in."""
-    return None if a is None else np.ascontiguousarray(a, wide(a.dtype)).reshape(a.shape)
+    if a is None or (a.flags.c_contiguous and a.flags.aligned and a.dtype in FLOAT):
+        return a
+    return np.require(a, wide(a.dtype), ["C", "A"])
 
 
 def cells(a: Array | None) -> Array | None:
@@ -290,8 +364,8 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
             y = call.new(call.bound.out)
             if all(t is None for t in directions):
                 y[...] = 0
-            elif hasattr(op, "kernel_jvp") and not call.exact:
-                op.kernel_jvp([dense(a) for a in call.arrays], [dense(t) for t in directions], y)
+            elif call.bound.kernels.jvp is not None:
+                call.bound.kernels.jvp([dense(a) for a in call.arrays], [dense(t) for t in directions], y)
             else:
                 arrays, (t, *shared) = [cells(a) for a in call.arrays], [cells(t) for t in directions]
                 for at, x in samples(call.bound, arrays):
@@ -306,14 +380,13 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 
     def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
         call = _at(function, kind, primals, arithmetic, options)
-        op = call.bound.op
         with speaking(kind.name, call.bound.d):
             g = call.also(cotangent, "the cotangent", call.bound.out)
             if g is None:
                 raise DTypeError("D8", "a cotangent", "None")
             results = [None if a is None else call.new(a.shape) for a in call.arrays]
-            if hasattr(op, "kernel_vjp") and not call.exact:
-                op.kernel_vjp([dense(a) for a in call.arrays], dense(g), results)
+            if call.bound.kernels.vjp is not None:
+                call.bound.kernels.vjp([dense(a) for a in call.arrays], np.asarray(dense(g)), results)
             else:
                 _vjp_of_samples(call, cells(g), results)
             return tuple(call.result(r) for r in results[: len(primals)])

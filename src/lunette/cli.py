@@ -142,7 +142,9 @@ def demo() -> None:
     out.print(table)
     out.print()
     out.print(
-        str(ln.explain("avg_pool", (5,), kernel=3, stride=2, padding=1, ceil_mode=True)), highlight=False, markup=False
+        str(ln.explain("avg_pool", (5,), kernel=3, stride=2, padding=((1, 0),), ceil_mode=True)),
+        highlight=False,
+        markup=False,
     )
     out.print("\nNext: [bold]lunette explain --help[/bold], and docs/ for the rules.")
 

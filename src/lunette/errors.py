@@ -6,8 +6,7 @@ available as attributes, so that tools can sort refusals by rule without reading
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 
@@ -42,8 +41,7 @@ class DTypeError(LunetteError, TypeError):
     """An argument has a type, or a number type, that the operator cannot serve."""
 
 
-@contextmanager
-def speaking(who: str, d: int | None = None) -> Iterator[None]:
+class speaking:  # noqa: N801 (reads as a verb: with speaking("conv", d))
     """Rules deep inside do not know who asked; the operator signs the refusal on its way out.
 
     >>> with speaking("conv", d=2):
@@ -52,11 +50,20 @@ def speaking(who: str, d: int | None = None) -> Iterator[None]:
         ...
     lunette.errors.ShapeError: conv (d=2) [C1] needs 3 input channels; got w.shape=(8, 4, 3, 3). Pass groups.
     """
-    try:
-        yield
-    except LunetteError as error:
-        if error.who == "lunette":
-            error.who = who
-        if error.d is None:
-            error.d = d
-        raise
+
+    __slots__ = ("d", "who")
+
+    def __init__(self, who: str, d: int | None = None) -> None:
+        self.who, self.d = who, d
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, LunetteError):
+            if error.who == "lunette":
+                error.who = self.who
+            if error.d is None:
+                error.d = self.d

@@ -104,7 +104,7 @@ class Explanation:
     # ---- text
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join(line.rstrip() for line in self._lines())
 
     __repr__ = __str__
 
@@ -187,10 +187,10 @@ class Explanation:
         """(title, rows of (mark, whether the cell belongs to the input))."""
         if self.window.d == 2:
             vertical, horizontal = self.strips
-            for o in product(range(vertical.m), range(horizontal.m)):
-                divisor = self.divisor(o)
-                title = f"o={o}" + ("" if divisor is None else f"  1/{divisor}")
-                down, across = vertical.marks(o[0]), horizontal.marks(o[1])
+            for cell in product(range(vertical.m), range(horizontal.m)):
+                divisor = self.divisor(cell)
+                title = f"o={cell}" + ("" if divisor is None else f"  1/{divisor}")
+                down, across = vertical.marks(cell[0]), horizontal.marks(cell[1])
                 yield (
                     title,
                     [
@@ -232,7 +232,7 @@ def explain(op: Any, shape: Any, **arguments: Any) -> Explanation:
     ■ reads  p padding  > overhang  · not read
     <BLANKLINE>
     axis 0: Axis(kernel=3, stride=2, dilation=1, lo=1, hi=1, ceil=False)
-      input     0  1  2  3  4
+      input      0  1  2  3  4
       o=0     p  ■  ■  ·  ·  ·  ·   reads 0, 1; 1 padding; divisor 3
       o=1     ·  ·  ■  ■  ■  ·  ·   reads 1, 2, 3; divisor 3
       o=2     ·  ·  ·  ·  ■  ■  p   reads 3, 4; 1 padding; divisor 3

@@ -42,6 +42,18 @@ def case(*shapes: Shape, **options: Any) -> Case:
     return Case(shapes, options)
 
 
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Compiled functions, ready for one geometry. Arrays are dense, with any batch axes; results are filled in."""
+
+    forward: Callable[[Sequence[Any], Array, Array | None], None] | None = None
+    """(arrays, y, index or None)"""
+    jvp: Callable[[Sequence[Any], Sequence[Any], Array], None] | None = None
+    """(arrays, tangents, y)"""
+    vjp: Callable[[Sequence[Any], Array, Sequence[Any]], None] | None = None
+    """(arrays, g, one result per array)"""
+
+
 class Op(ABC):
     """One operator on one sample: x is (channels, *space), or what the room says.
 
@@ -87,6 +99,10 @@ class Op(ABC):
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
         """The transpose of the derivative applied to g, one entry per primal."""
 
+    def kernels(self, shapes: Shapes) -> Kernels | None:
+        """The compiled form for float arrays of these shapes; None runs the specification instead."""
+        return None
+
     def cast(self, dtype: np.dtype[Any]) -> Self:
         """The operator with its numeric options rounded to a dtype, as x's cells are."""
         return self
@@ -100,18 +116,13 @@ class Bound:
     """An operator with the shapes it was bound to."""
 
     op: Op
+    d: int
     batch: Shape
     shapes: tuple[Shape | None, ...]
-
-    @property
-    def d(self) -> int:
-        """The number of spatial axes."""
-        return len(self.shapes[0] or ()) - 1
-
-    @property
-    def out(self) -> Shape:
-        """The shape of the result, batch axes included."""
-        return (*self.batch, *self.op.shape(*self.shapes))
+    """The shapes of the arrays, x without its batch axes."""
+    out: Shape
+    """The shape of the result, batch axes included."""
+    kernels: Kernels = field(default=Kernels(), compare=False)
 
 
 def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> Bound:
@@ -130,9 +141,8 @@ def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> B
             )
         batch = x[: len(x) - d - 1]
         sample = (x[len(batch) :], *shapes[1:])
-        bound = Bound(kind.of(sample, *options), batch, sample)
-        bound.op.shape(*sample)
-        return bound
+        op = kind.of(sample, *options)
+        return Bound(op, d, batch, sample, (*batch, *op.shape(*sample)))
 
 
 @dataclass(frozen=True, slots=True)
