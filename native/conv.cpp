@@ -27,17 +27,34 @@ struct Axis {
   bool plain;              // cell q reads cell q and nothing else
 };
 
+struct Spot {
+  int64_t in, out;
+};
+
 struct Gather {
   List<Axis> axes;         // outermost first, the batch among them; the last two are rows and columns
   List<int64_t> off, place;
   int64_t rows, channels, groups;         // per group
-  int64_t in_channel, out_channel, base;  // distances in memory; the first output cell
+  int64_t in_channel, out_channel, base = 0;  // distances in memory; the first output cell
   int64_t cells, taps, first_place = 0;
-  bool absent;             // some tap of some cell lies outside
+  bool absent = false;     // some tap of some cell lies outside
 
   const Axis& row() const { return axes[axes.size - 2]; }
   const Axis& col() const { return axes[axes.size - 1]; }
   int64_t outers() const { return axes.size - 2; }
+
+  // Where tap t of cell q reads (-1: absent) and where q is written, within a channel.
+  Spot spot(int64_t q, int64_t t) const {
+    Spot s{0, base};
+    for (int64_t a = axes.size - 1; a >= 0; --a) {
+      const Axis& x = axes[a];
+      int64_t o = q % x.m, i = o * x.step + off[x.tap + t % x.taps];
+      q /= x.m, t /= x.taps;
+      s.in = s.in < 0 || i < 0 || i >= x.n ? -1 : s.in + i * x.in;
+      s.out += o * x.out;
+    }
+    return s;
+  }
 };
 
 // Adds an axis with taps off(k), k < kernel, without those that no cell can see.
@@ -128,6 +145,16 @@ struct Plan {
   bool packed, flat;
   explicit Plan(const Gather& g) : z(g) {}
   int64_t tiles() const { return col_tiles * row_tiles * slab_tiles; }
+
+  // A block of terms is some whole channels, or some taps of one channel.
+  int64_t parts() const { return up(z.taps, packed ? packed_terms : block_terms); }
+  int64_t blocks() const { return up(z.channels, block_channels) * parts(); }
+  struct Block { int64_t channel, tap, terms; };
+  Block block(int64_t k) const {
+    int64_t part = up(z.taps, parts()), c = k / parts() * block_channels, t = k % parts() * part;
+    if (parts() > 1) return {c, t, least(part, z.taps - t)};
+    return {c, 0, least(block_channels, z.channels - c) * z.taps};
+  }
 };
 
 template <class T>
@@ -186,17 +213,19 @@ void lay_out(Plan<T>& p) {
         }
 }
 
+// The least size of a part that needs no more parts than parts of at_most.
+inline int64_t even_split(int64_t all, int64_t at_most) {
+  return up(all, up(all, most(1, least(at_most, all))));
+}
+
 template <class T>
 void cut(Plan<T>& p, int64_t cells) {
   const Gather& z = p.z;
   const Axis &row = z.row(), &col = z.col();
-  auto even = [](int64_t all, int64_t at_most, int64_t unit) {  // the least size that needs no more tiles
-    int64_t n = up(all, most(1, least(at_most, all)));
-    return least(all, up(up(all, n), unit) * unit);
-  };
-  p.cols = even(col.m, cells, col.m > cells ? panel_width<T> : 1);
-  p.rows = p.cols == col.m ? even(row.m, most(1, cells / p.cols), 1) : 1;
-  p.slabs = p.cols == col.m && p.rows == row.m ? even(p.all_slabs, most(1, cells / (p.rows * p.cols)), 1) : 1;
+  p.cols = even_split(col.m, cells);
+  if (p.cols < col.m) p.cols = up(p.cols, panel_width<T>) * panel_width<T>;
+  p.rows = p.cols >= col.m ? even_split(row.m, cells / p.cols) : 1;
+  p.slabs = p.cols >= col.m && p.rows == row.m ? even_split(p.all_slabs, cells / (p.rows * p.cols)) : 1;
   p.col_tiles = up(col.m, p.cols), p.row_tiles = up(row.m, p.rows), p.slab_tiles = up(p.all_slabs, p.slabs);
 }
 
@@ -208,7 +237,7 @@ void make_plan(Plan<T>& p, bool force_packed, int64_t threads) {
   p.all_slabs = p.outer_taps = 1;
   for (int64_t a = 0; a < z.outers(); ++a) p.all_slabs *= z.axes[a].m, p.outer_taps *= z.axes[a].taps;
   p.row_taps = row.taps, p.col_taps = col.taps;
-  p.block_channels = least(z.channels, most(1, block_terms / z.taps));
+  p.block_channels = even_split(z.channels, most(1, block_terms / z.taps));
   constexpr int64_t W = panel_width<T>, L = lanes<T>;
   int64_t most_cells = force_packed ? 256 : 768;
   int64_t fair = up(up(z.cells * (force_packed ? 1 : z.groups), 4 * threads), W) * W;
@@ -218,18 +247,23 @@ void make_plan(Plan<T>& p, bool force_packed, int64_t threads) {
     lay_out(p);
     if (p.block_channels * p.channel * int64_t(sizeof(T)) <= 256 * 1024 || cells <= W) break;
   }
+  // Which way costs least, in vectors of work per tile: panels that end with their line, panels that run on from line
+  // to line (over cells between lines that are thrown away), or packed panels (over nothing, but packing costs).
   int64_t n = p.rows * p.cols, all = n * p.slabs;
-  double by_line = double(up(p.cols, L) * L) / double(p.cols);
-  double by_slab = double(up((p.rows - 1) * p.row_pitch + p.cols, L) * L) / double(n);
-  double runs = double(all) / W + double(p.rows * p.slabs), vectors = double(all) / L;
-  double by_pack = double(up(all, L) * L) / double(all) + (5 * runs + 2 * vectors) / (vectors * double(z.rows) / 2);
+  auto cost = [](int64_t width) {  // narrow tiles use the registers less well
+    int64_t v = up(width, L);
+    return double(v) + (v % 3 == 1 ? 0.4 : v % 3 == 2 ? 0.15 : 0.0);
+  };
+  double by_line = cost(p.cols) * double(p.rows * p.slabs);
+  double by_slab = cost((p.rows - 1) * p.row_pitch + p.cols) * double(p.slabs);
+  double runs = double(all) / W + double(p.rows * p.slabs);
+  double by_pack = cost(all) + (5 * runs + 2 * double(all) / L) / (double(z.rows) / 2);
   p.flat = by_slab < by_line;
-  p.packed = force_packed || by_pack < least(by_line * 1000, by_slab * 1000) / 1000.0;
-  p.packed = force_packed || by_pack < (by_slab < by_line ? by_slab : by_line);
-  if (p.packed && cells > 256) {
-    cut(p, 256);
-    lay_out(p);
-  }
+  p.packed = force_packed || by_pack < (p.flat ? by_slab : by_line);
+  if (!p.packed) return;
+  p.block_channels = even_split(z.channels, most(1, packed_terms / z.taps));
+  cut(p, least(cells, 256));
+  lay_out(p);
 }
 
 // One tile at work: which source lines it copies, which panels it has.
@@ -310,7 +344,7 @@ void set_tile(Work<T>& w, int64_t index) {
         if (c == w.cols) c = 0, ++r;
         if (r == w.rows) r = 0, ++s;
       }
-      close(i / W * block_terms * W, first, width);
+      close(i / W * packed_terms * W, first, width);
     }
     return;
   }
@@ -452,12 +486,26 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, WeightLayout
 
 template <class T>
 struct Buffers {
-  Scratch<T> copy, panels, sums;
+  Scratch<T> copy, panels, sums, results, level;
 };
 template <class T>
 Buffers<T>& buffers() {
   thread_local Buffers<T> b;
   return b;
+}
+
+// Asks for the next rows while these are at work: they come from afar, in pieces too short for the hardware to guess.
+template <bool Packed, class T>
+inline void prefetch_rows(const T* rows, int64_t depth, int64_t m, int64_t last, int64_t k, int64_t terms) {
+  constexpr int64_t line = 64 / sizeof(T);
+  if (m + panel_rows > last) return;
+  if constexpr (Packed) {
+    const T* a = rows + (m / panel_rows * depth + k) * panel_rows;
+    for (int64_t i = 0; i < terms * panel_rows; i += line) __builtin_prefetch(a + i);
+  } else {
+    for (int r = 0; r < panel_rows; ++r)
+      for (int64_t i = 0; i < terms; i += line) __builtin_prefetch(rows + (m + r) * depth + k + i);
+  }
 }
 
 // Rows first..last of one group over one tile.
@@ -467,14 +515,11 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_
   const Plan<T>& p = w.p;
   const Gather& z = p.z;
   constexpr int64_t W = panel_width<T>;
-  int64_t terms = z.channels * z.taps;
-  int64_t block = z.taps <= block_terms ? p.block_channels * z.taps : block_terms;
-  int64_t per_channel = z.taps <= block_terms ? 1 : up(z.taps, block_terms);
-  int64_t blocks = z.taps <= block_terms ? up(z.channels, p.block_channels) : z.channels * per_channel;
+  int64_t blocks = p.blocks();
   bool deep = blocks > block_limit;  // then levels of block_limit blocks are added to the output one by one
   Buffers<T>& buf = buffers<T>();
   T* copy = buf.copy.get(p.block_channels * p.channel + 2 * W);
-  T* panels = p.packed ? buf.panels.get((w.panels.size * block_terms + 1) * W) : nullptr;
+  T* panels = p.packed ? buf.panels.get((w.panels.size * packed_terms + 1) * W) : nullptr;
   bool keep = blocks > 1;  // sums of broken panels wait here for the next block
   T* sums = keep ? buf.sums.get(w.panels.size * (last - first) * W) : nullptr;
   static thread_local int32_t even[block_terms];
@@ -486,9 +531,7 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_
   const T* rows = a.data + group * a.group;
   bool bad = false;
   for (int64_t k = 0; k < blocks; ++k) {
-    int64_t c = z.taps <= block_terms ? k * p.block_channels : k / per_channel;
-    int64_t t = z.taps <= block_terms ? 0 : k % per_channel * block_terms;
-    int64_t n = z.taps <= block_terms ? least(block, terms - k * block) : least(block_terms, z.taps - t);
+    auto [c, t, n] = p.block(k);
     if (t == 0)
       for (int64_t i = 0; i < up(n, z.taps); ++i) copy_channel(w, in + (c + i) * z.in_channel, copy + i * p.channel);
     const int32_t* off = p.off.data + t;
@@ -508,6 +551,7 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_
         t1.relu = done && e.relu, t1.watch = done && z.absent;
         for (int64_t m = m0; m < m1;) {
           int r = tile_rows(m1 - m, panel.vectors);
+          if (i == 0) prefetch_rows<Packed>(rows, a.depth, m + r, m1, c * z.taps + t, n);
           t1.a = rows + (Packed ? m / panel_rows * panel_rows * a.depth + m % panel_rows : m * a.depth);
           t1.a += Packed ? (c * z.taps + t) * panel_rows : c * z.taps + t;
           t1.bias = done && e.bias ? e.bias + group * z.rows + m : nullptr;
@@ -558,37 +602,39 @@ bool finite(const T* p, int64_t n) {
   return s == 0;
 }
 
+// A running sum of any length within the bound of "fast".
+template <class T>
+struct Cascade {
+  T level[3] = {T(-0.0), T(-0.0), T(-0.0)};
+  int64_t terms = 0;
+  void add(T v) {
+    level[0] += v;
+    if (++terms % block_terms == 0) level[1] += level[0], level[0] = T(-0.0);
+    if (terms % (block_terms * block_limit) == 0) level[2] += level[1], level[1] = T(-0.0);
+  }
+  T value() const { return terms ? level[2] + (level[1] + level[0]) : T(0); }
+};
+
 // The same sum term by term, skipping absent cells: for multipliers that are not finite, where a padded zero would count.
 template <class T>
 void run_carefully(const Gather& z, const T* in, const T* w, WeightLayout l, const Epilogue<T>& e, T* out) {
   List<int64_t> place;
   places(z, place);
-  int64_t d = z.axes.size;
-  parallel_for(z.groups * z.rows, [&](int64_t task) {
-    int64_t g = task / z.rows, r = task % z.rows;
+  parallel_for(z.groups * z.rows, [&](int64_t row) {
+    int64_t g = row / z.rows;
+    const T* a = w + g * l.group + row % z.rows * l.row;
     for (int64_t q = 0; q < z.cells; ++q) {
-      T level[3] = {T(-0.0), T(-0.0), T(-0.0)};
-      int64_t terms = 0, to = z.base;
+      Cascade<T> sum;
+      int64_t to = row * z.out_channel + z.spot(q, 0).out;
       for (int64_t c = 0; c < z.channels; ++c)
         for (int64_t t = 0; t < z.taps; ++t) {
-          int64_t cell = q, tap = t, at = 0;
-          to = z.base;
-          for (int64_t a = d - 1; a >= 0; --a) {
-            const Axis& x = z.axes[a];
-            int64_t o = cell % x.m, i = o * x.step + z.off[x.tap + tap % x.taps];
-            cell /= x.m, tap /= x.taps, to += o * x.out;
-            at = at < 0 || i < 0 || i >= x.n ? -1 : at + i * x.in;
-          }
-          if (at < 0) continue;
-          level[0] += in[(g * z.channels + c) * z.in_channel + at] * w[g * l.group + r * l.row + c * l.channel + place[t]];
-          if (++terms % block_terms == 0) level[1] += level[0], level[0] = T(-0.0);
-          if (terms % (block_terms * block_limit) == 0) level[2] += level[1], level[1] = T(-0.0);
+          int64_t at = z.spot(q, t).in;
+          if (at >= 0) sum.add(in[(g * z.channels + c) * z.in_channel + at] * a[c * l.channel + place[t]]);
         }
-      T y = terms ? level[2] + (level[1] + level[0]) : T(0);
-      int64_t place_out = (g * z.rows + r) * z.out_channel + to;
-      if (e.bias) y += e.bias[g * z.rows + r];
-      if (e.add) y += e.add[place_out];
-      out[place_out] = e.relu && y < 0 ? T(0) : y;
+      T y = sum.value();
+      if (e.bias) y += e.bias[row];
+      if (e.add) y += e.add[to];
+      out[to] = e.relu && y < 0 ? T(0) : y;
     }
   });
 }
@@ -641,7 +687,7 @@ inline Sizes sizes(const ConvAxis* axes, int64_t d) {
 
 void forward_gather(Gather& z, const ConvAxis* axes, int64_t d, int64_t groups, int64_t batch, int64_t cin, int64_t cout) {
   Sizes s = sizes(axes, d);
-  z.absent = false, z.base = 0, z.groups = groups;
+  z.groups = groups;
   z.rows = cout / groups, z.channels = cin / groups;
   z.in_channel = s.n, z.out_channel = s.m;
   z.off.reserve(8);
@@ -674,6 +720,264 @@ void conv(const ConvAxis* axes, int64_t d, int64_t groups, int64_t batch, int64_
   if (z.taps == 0) return fill(y, batch, cout, s.m, b);
   WeightLayout l{z.rows * z.channels * s.kernel, z.channels * s.kernel, s.kernel, s.kernel};
   run_gather(z, x, w, l, cout * z.channels * s.kernel, Epilogue<T>{b, nullptr, false}, y);
+}
+
+// dx[j, i] = b[j] + sum of g[c, o] * w[c, j, k] over o*stride - lo + k*dilation = i. Input cells of one residue modulo the
+// stride see the same kernel cells, at steps of one output cell: each residue is a Gather of its own. False: it sees none.
+bool residue_gather(Gather& z, int64_t residue, const ConvAxis* axes, int64_t d, int64_t groups, int64_t batch, int64_t cin,
+                    int64_t cout) {
+  Sizes s = sizes(axes, d);
+  z.groups = groups, z.rows = cin / groups, z.channels = cout / groups;
+  z.in_channel = s.m, z.out_channel = s.n;
+  add_axis(z, Axis{batch, batch, 1, cout * s.m, cin * s.n, 0, 0, false}, 1, 0,
+           [](int64_t, int64_t& o) { return o = 0, true; });
+  int64_t in = s.m, out = s.n, place = s.kernel;
+  for (int64_t a = 0; a < d; ++a) {
+    const ConvAxis& x = axes[a];
+    in /= x.m, out /= x.n, place /= x.kernel;
+    int64_t r = residue % least(x.stride, x.n), seen = z.off.size;
+    residue /= least(x.stride, x.n);
+    z.base += r * out;
+    add_axis(z, Axis{x.m, up(x.n - r, x.stride), 1, in, out * x.stride, 0, 0, false}, x.kernel, place,
+             [&](int64_t k, int64_t& o) {
+               int64_t at = r + x.lo - k * x.dilation;
+               return o = floor_div(at, x.stride), o * x.stride == at;
+             });
+    if (z.off.size == seen) return false;
+  }
+  finish_axes(z);
+  return true;
+}
+
+template <class T>
+void conv_input_grad(const ConvAxis* axes, int64_t d, int64_t groups, int64_t batch, int64_t cin, int64_t cout, const T* w,
+                     const T* g, const T* b, T* dx) {
+  Sizes s = sizes(axes, d);
+  if (batch * cin * s.n == 0) return;
+  if (cout * s.m * s.kernel == 0) return fill(dx, batch, cin, s.n, b);
+  int64_t residues = 1;
+  for (int64_t a = 0; a < d; ++a) residues *= least(axes[a].stride, axes[a].n);
+  bool all_seen = true;
+  for (int64_t i = 0; i < residues && all_seen; ++i) {
+    Gather z;
+    all_seen = residue_gather(z, i, axes, d, groups, batch, cin, cout);
+  }
+  if (!all_seen) fill(dx, batch, cin, s.n, b);
+  for (int64_t i = 0; i < residues; ++i) {
+    Gather z;
+    if (!residue_gather(z, i, axes, d, groups, batch, cin, cout)) continue;
+    WeightLayout l{z.channels * z.rows * s.kernel, s.kernel, z.rows * s.kernel, s.kernel};
+    run_gather(z, g, w, l, cout * z.rows * s.kernel, Epilogue<T>{b, nullptr, false}, dx);
+  }
+}
+
+// dw[c, (j, t)] = sum over cells of g[c, o] * x[j, o*step + off_t]: the rows of the product are the packed panels of a
+// forward tile (one row per (j, t), cells along it), its vectors the channels of g, packed cell by cell.
+// Packs g's channels c .. c+width of the tile's cells into [cell][panel_width].
+template <class T>
+void pack_cells(const Work<T>& w, const T* g, int64_t channels, int64_t pitch, int64_t cell_pitch, T* out) {
+  constexpr int64_t W = panel_width<T>, L = lanes<T>;
+  for (int64_t i = 0; i < w.runs.size; ++i) {
+    const Run& run = w.runs[i];
+    const T* from = g + run.to;
+    for (int64_t c = 0; c < channels; c += L) {
+      T* to = out + c;
+      int64_t l = 0;
+      if (cell_pitch == 1 && c + L <= channels)
+        for (; l + L <= run.length; l += L) {
+          Vector<T> m[lanes<T>];
+          for (int64_t r = 0; r < L; ++r) m[r] = load(from + (c + r) * pitch + l);
+          transpose<T>(m);
+          for (int64_t r = 0; r < L; ++r) store(to + (l + r) * W, m[r]);
+        }
+      for (; l < run.length; ++l)
+        for (int64_t r = 0; r < L; ++r) to[l * W + r] = c + r < channels ? from[(c + r) * pitch + l * cell_pitch] : T(0);
+    }
+    out += run.length * W;
+  }
+}
+
+// acc[r][v] += sum over the tile's cells; a: rows of packed panels, b: packed cells.
+template <int R, int N, class T>
+[[gnu::noinline]] void sum_cells(const T* a, int64_t cells, const T* b, T* sums, bool fresh) {
+  constexpr int64_t W = panel_width<T>;
+  Vector<T> acc[R][N];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < N; ++v) acc[r][v] = broadcast(T(-0.0));
+  for (int64_t i = 0; i < cells; i += W, a += packed_terms * W) {
+    int64_t n = least(W, cells - i);
+    for (int64_t l = 0; l < n; ++l, b += W) {
+      Vector<T> x[N];
+      for (int v = 0; v < N; ++v) x[v] = load(b + v * lanes<T>);
+      for (int r = 0; r < R; ++r) {
+        Vector<T> s = broadcast(a[r * W + l]);
+        for (int v = 0; v < N; ++v) acc[r][v] += s * x[v];
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < N; ++v) {
+      T* y = sums + r * W + v * lanes<T>;
+      store(y, fresh ? acc[r][v] : acc[r][v] + load(y));
+    }
+}
+template <int R, class T>
+inline void sum_cells(int vectors, const T* a, int64_t cells, const T* b, T* sums, bool fresh) {
+  if (vectors == 1) return sum_cells<R, 1>(a, cells, b, sums, fresh);
+  if (vectors == 2) return sum_cells<R, 2>(a, cells, b, sums, fresh);
+  return sum_cells<R, 3>(a, cells, b, sums, fresh);
+}
+
+// The sums of one block of rows (j, t) over tiles first..last, in [channel panel][row][panel_width].
+template <class T>
+void sum_tiles(const Plan<T>& p, int64_t group, int64_t block, int64_t first, int64_t last, const T* x, const T* g, T* sums,
+               T* level) {
+  const Gather& z = p.z;
+  constexpr int64_t W = panel_width<T>;
+  auto [c, t, n] = p.block(block);
+  Buffers<T>& buf = buffers<T>();
+  T* copy = buf.copy.get(p.block_channels * p.channel + 2 * W);
+  x += group * z.channels * z.in_channel;
+  g += group * z.rows * z.out_channel;
+  int64_t size = up(z.rows, W) * n * W;
+  T* into = last - first > block_limit ? level : sums;
+  for (int64_t tile = first; tile < last; ++tile) {
+    Work<T> w(p);
+    set_tile(w, tile);
+    int64_t cells = w.slabs * w.rows * w.cols;
+    T* panels = buf.panels.get((w.panels.size * packed_terms + 1) * W);
+    T* packed = buf.sums.get(up(cells, W) * W * W);
+    for (int64_t i = 0; i < up(n, z.taps); ++i) copy_channel(w, x + (c + i) * z.in_channel, copy + i * p.channel);
+    pack_panels(w, copy, p.off.data + t, n, panels);
+    bool fresh = (tile - first) % block_limit == 0;
+    for (int64_t m = 0; m < z.rows; m += W) {
+      int64_t width = least(W, z.rows - m);
+      int vectors = int(up(width, lanes<T>));
+      pack_cells(w, g + m * z.out_channel, width, z.out_channel, z.col().out, packed);
+      T* to = into + m * n;
+      for (int64_t r = 0; r < n;) {
+        int rows = panel_rows;
+        while (rows > n - r) rows /= 2;
+        const T* a = panels + r * W;
+        if (rows == 4) sum_cells<4>(vectors, a, cells, packed, to + r * W, fresh);
+        else if (rows == 2) sum_cells<2>(vectors, a, cells, packed, to + r * W, fresh);
+        else if (rows == 1) sum_cells<1>(vectors, a, cells, packed, to + r * W, fresh);
+        else sum_cells<panel_rows>(vectors, a, cells, packed, to + r * W, fresh);
+        r += rows;
+      }
+    }
+    if (into == sums || ((tile + 1 - first) % block_limit && tile + 1 < last)) continue;
+    bool start = tile - first < block_limit;
+    for (int64_t i = 0; i < size; ++i) sums[i] = start ? level[i] : sums[i] + level[i];
+  }
+}
+
+template <class T>
+void weight_grad_carefully(const Gather& z, const List<int64_t>& place, int64_t kernel, const T* x, const T* g, T* dw) {
+  parallel_for(z.groups * z.rows, [&](int64_t task) {
+    int64_t group = task / z.rows;
+    for (int64_t c = 0; c < z.channels; ++c)
+      for (int64_t t = 0; t < z.taps; ++t) {
+        Cascade<T> sum;
+        for (int64_t q = 0; q < z.cells; ++q) {
+          Spot at = z.spot(q, t);
+          if (at.in >= 0) sum.add(x[(group * z.channels + c) * z.in_channel + at.in] * g[task * z.out_channel + at.out]);
+        }
+        dw[(task * z.channels + c) * kernel + place[t]] = sum.value();
+      }
+  });
+}
+
+template <class T>
+void conv_weight_grad(const ConvAxis* axes, int64_t d, int64_t groups, int64_t batch, int64_t cin, int64_t cout, const T* x,
+                      const T* g, T* dw) {
+  Sizes s = sizes(axes, d);
+  int64_t per_group = groups ? cin / groups : 0;
+  if (cout * per_group * s.kernel == 0) return;
+  bool empty = batch * s.n * s.m == 0;
+  Gather z;
+  if (!empty) forward_gather(z, axes, d, groups, batch, cin, cout);
+  if (empty || z.taps < s.kernel)
+    for (int64_t i = 0; i < cout * per_group * s.kernel; ++i) dw[i] = 0;
+  if (empty || z.taps == 0) return;
+  List<int64_t> place;
+  places(z, place);
+  int64_t threads = get_num_threads();
+  Plan<T> p(z);
+  make_plan(p, true, threads);
+  constexpr int64_t W = panel_width<T>;
+  int64_t tiles = p.tiles(), blocks = p.blocks();
+  // Blocks of dw are independent. Where they are too few, the cells are shared out too, and the shares added in order.
+  int64_t shares = groups * blocks >= 2 * threads ? 1 : least(threads, tiles);
+  int64_t size = up(z.rows, W) * W * packed_terms;
+  if (shares > 1 && groups * blocks * shares * size > (int64_t(4) << 20)) shares = 1;
+  Scratch<T> shared;
+  T* all = shares > 1 ? shared.get(groups * blocks * shares * size) : nullptr;
+  bool bad = false;
+  auto finish = [&](int64_t group, int64_t block, const T* sums) {  // turns [channel panel][row][channel] into dw
+    auto [c, t, n] = p.block(block);
+    bool nan = false;
+    T* to = dw + group * z.rows * z.channels * s.kernel;
+    for (int64_t m = 0; m < z.rows; ++m) {
+      const T* from = sums + m / W * n * W + m % W;
+      T* row = to + (m * z.channels + c) * s.kernel;
+      for (int64_t r = 0; r < n; ++r) {
+        T v = from[r * W];
+        nan |= v != v;
+        row[(t + r) / z.taps * s.kernel + place[(t + r) % z.taps]] = v;
+      }
+    }
+    if (nan) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
+  };
+  auto task = [&](int64_t i) {
+    int64_t share = i % shares, block = i / shares % blocks, group = i / shares / blocks;
+    T* sums = shares > 1 ? all + i * size : buffers<T>().results.get(size);
+    int64_t first = tiles * share / shares, last = tiles * (share + 1) / shares;
+    T* level = last - first > block_limit ? buffers<T>().level.get(size) : nullptr;
+    sum_tiles(p, group, block, first, last, x, g, sums, level);
+    if (shares == 1) finish(group, block, sums);
+  };
+  if (threads == 1 || z.cells * z.channels * z.taps * z.rows * groups < 200000)
+    for (int64_t i = 0; i < groups * blocks * shares; ++i) task(i);
+  else
+    parallel_for(groups * blocks * shares, task);
+  if (shares > 1)
+    for (int64_t i = 0; i < groups * blocks; ++i) {
+      T* sums = all + i * shares * size;
+      for (int64_t k = 1; k < shares; ++k)
+        for (int64_t j = 0; j < size; ++j) sums[j] += sums[k * size + j];
+      finish(i / blocks, i % blocks, sums);
+    }
+  if (bad && z.absent && !finite(g, batch * cout * s.m)) weight_grad_carefully(z, place, s.kernel, x, g, dw);
+}
+
+// db[c] = sum of g[c, o] over batch and cells, in four vectors of running sums, then block by block.
+template <class T>
+void conv_bias_grad(int64_t batch, int64_t channels, int64_t cells, const T* g, T* db) {
+  constexpr int64_t L = lanes<T>, B = 64 * L;
+  auto task = [&](int64_t c) {
+    T all = T(-0.0);
+    for (int64_t b = 0; b < batch; ++b) {
+      const T* p = g + (b * channels + c) * cells;
+      for (int64_t i = 0; i < cells; i += B) {
+        int64_t n = least(B, cells - i), l = 0;
+        Vector<T> acc[4];
+        for (auto& v : acc) v = broadcast(T(-0.0));
+        for (; l + 4 * L <= n; l += 4 * L)
+          for (int v = 0; v < 4; ++v) acc[v] += load(p + i + l + v * L);
+        acc[0] = (acc[0] + acc[1]) + (acc[2] + acc[3]);
+        T sum = T(-0.0);
+        for (int k = 0; k < L; ++k) sum += acc[0][k];
+        for (; l < n; ++l) sum += p[i + l];
+        all += sum;
+      }
+    }
+    db[c] = batch > 0 && cells > 0 ? all : T(0);
+  };
+  if (batch * channels * cells < 100000)
+    for (int64_t c = 0; c < channels; ++c) task(c);
+  else
+    parallel_for(channels, task);
 }
 
 }  // namespace

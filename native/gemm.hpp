@@ -36,10 +36,11 @@ inline constexpr int panel_vectors = 3;
 template <class T>
 inline constexpr int panel_width = panel_vectors * lanes<T>;
 
-// At most this many terms are added one after another; then block sums are added. With at most block_limit blocks per
-// level no sum is deeper than 256 + 256 + (number of levels), which the bound of "fast" allows for any number of terms.
-inline constexpr int64_t block_terms = 256;
-inline constexpr int64_t block_limit = 256;
+// At most block_terms terms are added one after another, then at most block_limit such sums, then sums of these: no sum is
+// deeper than 512, and every further level holds 60,000 terms, within the bound of "fast" for any number of terms.
+inline constexpr int64_t block_terms = 320;
+inline constexpr int64_t block_limit = 190;
+inline constexpr int64_t packed_terms = 256;  // so that a packed panel stays in the first cache
 
 template <class T>
 inline Vector<T> load(const T* p) {
