@@ -1,0 +1,46 @@
+#include "isa.hpp"
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+namespace lunette {
+
+namespace generic { extern const Kernels table; }
+#if defined(__x86_64__)
+namespace avx2 { extern const Kernels table; }
+namespace avx512 { extern const Kernels table; }
+#endif
+
+namespace {
+
+struct Choice {
+    const Kernels& table;
+    bool runs_here;
+};
+
+const Kernels& choose() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const Choice choices[] = {{avx512::table, has_avx512}, {avx2::table, has_avx2}, {generic::table, true}};
+#else
+    const Choice choices[] = {{generic::table, true}};
+#endif
+    const char* forced = std::getenv("LUNETTE_ISA");
+    for (const Choice& c : choices)
+        if (c.runs_here && (!forced || !*forced || std::string(forced) == c.table.name)) return c.table;
+    throw std::runtime_error("LUNETTE_ISA=" + std::string(forced) + " is not an instruction set of this processor; "
+                             "known are generic, avx2 and avx512");
+}
+
+}  // namespace
+
+const Kernels& kernels() {
+    static const Kernels& chosen = choose();
+    return chosen;
+}
+
+}  // namespace lunette

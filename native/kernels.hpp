@@ -1,0 +1,35 @@
+// The kernels as a table of functions, one table per instruction set.
+#pragma once
+#include "geometry.hpp"
+
+namespace lunette {
+
+enum class Ties { first, all, split };
+enum class Mean { inside, count, divisor };
+
+template <class T>
+struct PoolKernels {
+    void (*max_pool)(const Pool&, i64 planes, const T* x, T* y, i64* index);
+    void (*max_pool_jvp)(const Pool&, i64 planes, const T* x, const T* t, T* dy, Ties);
+    void (*max_pool_vjp)(const Pool&, i64 planes, const T* x, const T* g, T* dx, Ties);
+    void (*avg_pool)(const Pool&, i64 planes, const T* x, T* y, Mean, T divisor);
+    void (*avg_pool_vjp)(const Pool&, i64 planes, const T* g, T* dx, Mean, T divisor);
+    void (*smooth_max_pool)(const Pool&, i64 planes, const T* x, T* y, T beta, bool include_pad);
+    void (*smooth_max_pool_jvp)(const Pool&, i64 planes, const T* x, const T* t, T* dy, T beta, T dbeta, bool include_pad);
+    double (*smooth_max_pool_vjp)(const Pool&, i64 planes, const T* x, const T* g, T* dx, T beta, bool include_pad);
+    void (*lp_pool)(const Pool&, i64 planes, const T* x, T* y, T p);
+    void (*lp_pool_jvp)(const Pool&, i64 planes, const T* x, const T* t, T* dy, T p);
+    void (*lp_pool_vjp)(const Pool&, i64 planes, const T* x, const T* g, T* dx, T p);
+};
+
+struct Kernels {
+    const char* name;
+    PoolKernels<float> f32;
+    PoolKernels<double> f64;
+    template <class T>
+    const PoolKernels<T>& of() const {
+        if constexpr (sizeof(T) == 4) return f32; else return f64;
+    }
+};
+
+}  // namespace lunette

@@ -1,0 +1,446 @@
+// Reductions over windows, one axis after the other, the innermost first: so the cells of a window are joined in
+// row-major order, and an operation that keeps the first of equals keeps the first in row-major order.
+//
+// An operation Op has
+//   Scalar            the type of the cells
+//   Cell<N>           N partial results
+//   Source, Ref       arrays of input cells and of partial results: at(i), get<N>(i), put<N>(i, cell)
+//   join(a, b)        where a comes before b in row-major order; associative
+//   pad()             an input cell that changes nothing
+//   run(s, i, n)      the join of n contiguous cells
+//   idempotent        whether join may meet the same cells twice
+//   scan(x, n)        whether the cells are too special for join, so that Op::Careful must do the work
+#pragma once
+#include <algorithm>
+
+#include "simd.hpp"
+#include "threads.hpp"
+
+namespace lunette::LN_ISA {
+namespace {
+
+constexpr i64 block_terms = 512;      // sums of more terms are sums of sums
+constexpr i64 scan_bytes = 16 << 10;  // what is scanned and then read again: half of a first-level cache
+constexpr i64 level_bytes = 96 << 10; // partial results that wait for an outer axis
+constexpr i64 row_outputs = 2048;     // outputs of one long row done at a time
+
+// The join of `taps` cells, `hop` apart, for N neighbouring outputs that lie `S` input cells apart.
+template <class Op, int N, int S, int K, class Source>
+inline auto join_taps(const Source& s, i64 i, i64 taps, i64 step) {
+    typename Op::template Cell<N> c;
+    const i64 k = K ? K : taps;
+    if constexpr (S == 1 || N == 1) {
+        c = s.template get<N>(i);
+        for (i64 j = 1; j < k; ++j) c = Op::join(c, s.template get<N>(i + j * step));
+    } else {
+        typename Op::template Cell<N> odd;
+        s.template pair<N>(i, c, odd);
+        if (step == 1) {
+            if (k > 1) c = Op::join(c, odd);
+            typename Op::template Cell<N> even;
+            i64 j = 2;
+            for (; j + 1 < k; j += 2) {
+                s.template pair<N>(i + j, even, odd);
+                c = Op::join(Op::join(c, even), odd);
+            }
+            if (j < k) {
+                s.template pair<N>(i + j, even, odd);
+                c = Op::join(c, even);
+            }
+        } else {
+            typename Op::template Cell<N> even;
+            for (i64 j = 1; j < k; ++j) {
+                s.template pair<N>(i + j * step, even, odd);
+                c = Op::join(c, even);
+            }
+        }
+    }
+    return c;
+}
+
+template <class Op>
+class Reducer {
+    using T = typename Op::Scalar;
+    using Ref = typename Op::Ref;
+    using Source = typename Op::Source;
+    static constexpr int L = lanes<T>;
+
+public:
+    // x_end is the end of the whole input array: vectors may read past a row, never past that.
+    Reducer(const Pool& pool, const T* x_end) : pool_(pool), x_end_(x_end) {
+        i64 rin = 1, rout = 1;
+        for (int a = pool.rank - 1; a >= 0; --a) {
+            const PoolAxis& ax = pool.axes[a];
+            Level& l = levels_[a];
+            l.rin = rin, l.rout = rout;
+            rin *= ax.n, rout *= ax.m;
+            if (a == pool.rank - 1) continue;
+            i64 span = (ax.most - 1) * ax.step + 1;
+            l.sparse = ax.regular && ax.stride >= span && ax.taps < ax.stride;
+            l.block = 1, l.rows = l.sparse ? ax.most : span;
+            i64 fits = level_bytes / (l.rout * static_cast<i64>(Op::cell_bytes) + 1);
+            if (!l.sparse && ax.regular) {
+                i64 some = std::max<i64>(1, span / ax.stride);  // rows shared with the next block are done twice
+                l.block = std::min(ax.m, std::max(some, (fits - span) / ax.stride));
+                l.rows = std::min(ax.n, (l.block - 1) * ax.stride + span);
+            } else if (!l.sparse && ax.n <= fits) {
+                l.block = ax.m, l.rows = ax.n;
+            }
+        }
+        const PoolAxis& ax = pool.axes[pool.rank - 1];
+        i64 outputs = std::min(ax.m, row_outputs);
+        staged_ = ax.regular ? (outputs - 1) * ax.stride + (ax.taps - 1) * ax.step + 1 + 4 * L : 0;
+        i64 most = 0;
+        for (int a = 0; a + 1 < pool.rank; ++a) most = std::max(most, pool.axes[a].most);
+        herk_ = most * herk_width;
+    }
+
+    std::size_t bytes() const {
+        i64 cells = staged_ + 2 * herk_ + 4 * L;
+        for (int a = 0; a + 1 < pool_.rank; ++a) cells += levels_[a].rows * levels_[a].rout + 2 * L;
+        return static_cast<std::size_t>(cells) * Op::cell_bytes + 1024;
+    }
+
+    // Outputs o0..o1-1 of axis a and everything inside them, from the cells at x, which lie `base` cells into their
+    // plane. Whether the cells were special.
+    bool run(int a, const T* x, i64 base, i64 o0, i64 o1, Ref out, char* memory) const {
+        const PoolAxis& ax = pool_.axes[a];
+        const Level& l = levels_[a];
+        const int last = pool_.rank - 1;
+        if (a == last) return rows(x, base, 1, o0, o1, out, memory);
+        if (ax.identity) return inner(a, x + o0 * l.rin, base + o0 * l.rin, o1 - o0, out, memory);
+        const bool direct = a + 1 == last && pool_.axes[last].identity;
+        bool special = false;
+        Ref buffer = Op::make(memory, l.rows * l.rout + 2 * L);
+        for (i64 b0 = o0, b1; b0 < o1; b0 = b1) {
+            b1 = std::min(o1, b0 + l.block);
+            i64 lo = ax.n, hi = 0;
+            for (i64 o = b0; o < b1; ++o)
+                if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
+            lo = std::min(lo, hi);
+            Ref to = out.at((b0 - o0) * l.rout);
+            bool here = false;
+            if (direct) {
+                const T* from = x + lo * l.rin;
+                here = Op::scan(from, (hi - lo) * l.rin);
+                join_rows(here, ax, b0, b1, Source{from, base + lo * l.rin}, lo, l.rout, to, memory);
+            } else if (l.sparse) {
+                for (i64 j = 0; j < ax.count[b0]; ++j) {
+                    i64 i = ax.first[b0] + j * ax.step;
+                    here |= inner(a, x + i * l.rin, base + i * l.rin, 1, buffer.at(j * l.rout), memory);
+                }
+                join_block(here, buffer, l.rout, ax.count[b0], l.rout, to);
+            } else {
+                here = inner(a, x + lo * l.rin, base + lo * l.rin, hi - lo, buffer, memory);
+                join_rows(here, ax, b0, b1, buffer, lo, l.rout, to, memory);
+            }
+            special |= here;
+        }
+        return special;
+    }
+
+private:
+    static constexpr i64 herk_width = 4 * L;
+    struct Level {
+        i64 rin, rout;          // cells of one step along this axis, in and out
+        i64 block, rows;        // outputs done at a time, and the inputs they need
+        bool sparse;            // gaps between windows: do only the cells that are read
+    };
+
+    bool inner(int a, const T* x, i64 base, i64 count, Ref out, char* memory) const {
+        const PoolAxis& next = pool_.axes[a + 1];
+        const Level& l = levels_[a];
+        if (a + 1 == pool_.rank - 1) return rows(x, base, count, 0, next.m, out, memory);
+        bool special = false;
+        for (i64 i = 0; i < count; ++i)
+            special |= run(a + 1, x + i * l.rin, base + i * l.rin, 0, next.m, out.at(i * l.rout), memory);
+        return special;
+    }
+
+    // ---- an outer axis: whole rows of `length` cells are joined --------------------------------------------------
+
+    template <class In>
+    void join_rows(bool special, const PoolAxis& ax, i64 o0, i64 o1, In in, i64 row0, i64 length, Ref out,
+                   char* memory) const {
+        if (special) return join_rows_as<typename Op::Careful>(ax, o0, o1, in, row0, length, out, memory);
+        join_rows_as<Op>(ax, o0, o1, in, row0, length, out, memory);
+    }
+
+    template <class Join, class In>
+    void join_rows_as(const PoolAxis& ax, i64 o0, i64 o1, In in, i64 row0, i64 length, Ref out, char* memory) const {
+        bool herk = ax.regular && ax.step == 1 && ax.taps >= 8 && ax.taps > 4 * ax.stride && ax.taps <= block_terms;
+        if (herk && length >= L && o1 - o0 > ax.taps / 2)
+            return van_herk<Join>(ax, o0, o1, in, row0, length, out, memory);
+        for (i64 o = o0; o < o1; ++o)
+            join_some<Join>(in.at((ax.first[o] - row0) * length), ax.step * length, ax.count[o], length,
+                            out.at((o - o0) * length));
+    }
+
+    void join_block(bool special, Ref in, i64 hop, i64 count, i64 length, Ref out) const {
+        if (special) join_some<typename Op::Careful>(in, hop, count, length, out);
+        else join_some<Op>(in, hop, count, length, out);
+    }
+
+    template <class Join, class In>
+    static void join_some(In in, i64 hop, i64 count, i64 length, Ref out) {
+        if (count == 2) return join_few<Join, 2>(in, hop, length, out);
+        if (count == 3) return join_few<Join, 3>(in, hop, length, out);
+        if (count == 0) {
+            auto nothing = Op::nothing();
+            for (i64 q = 0; q < length; ++q) out.template put<1>(q, nothing);
+            return;
+        }
+        i64 done = 0;
+        for (; done + 4 * L <= length; done += 4 * L) join_wide<Join, L, 4>(in.at(done), hop, count, out.at(done));
+        sweep<T>(length - done, [&]<int N>(i64 q) {
+            join_wide<Join, N, 1>(in.at(done + q), hop, count, out.at(done + q));
+        });
+    }
+
+    template <class Join, int K, class In>
+    static void join_few(In in, i64 hop, i64 length, Ref out) {
+        sweep<T>(length, [&]<int N>(i64 q) {
+            auto c = Join::join(in.template get<N>(q), in.template get<N>(q + hop));
+            if constexpr (K == 3) c = Join::join(c, in.template get<N>(q + 2 * hop));
+            out.template put<N>(q, c);
+        });
+    }
+
+    template <class Join, int N, int W, class In>
+    static inline void join_wide(In in, i64 hop, i64 count, Ref out) {
+        typename Op::template Cell<N> total[W]{}, c[W];
+        for (i64 j0 = 0; j0 < count; j0 += block_terms) {
+            i64 j1 = std::min(count, j0 + block_terms);
+            for (int w = 0; w < W; ++w) c[w] = in.template get<N>(j0 * hop + w * N);
+            for (i64 j = j0 + 1; j < j1; ++j)
+                for (int w = 0; w < W; ++w) c[w] = Join::join(c[w], in.template get<N>(j * hop + w * N));
+            for (int w = 0; w < W; ++w) total[w] = j0 == 0 ? c[w] : Join::join(total[w], c[w]);
+        }
+        for (int w = 0; w < W; ++w) out.template put<N>(w * N, total[w]);
+    }
+
+    // Windows of k rows at a cost that does not grow with k (van Herk, Gil and Werman): cut the rows into blocks of
+    // k; a window is the end of one block and the start of the next, or all of one.
+    template <class Join, class In>
+    void van_herk(const PoolAxis& ax, i64 o0, i64 o1, In in, i64 row0, i64 length, Ref out, char* memory) const {
+        Ref ends = Op::make(memory, 2 * herk_ + 2 * L);
+        i64 q = 0;
+        for (; q + herk_width <= length; q += herk_width)
+            van_herk_columns<Join, L, 4>(ax, o0, o1, in.at(q), row0, length, out.at(q), ends);
+        sweep<T>(length - q, [&]<int N>(i64 r) {
+            van_herk_columns<Join, N, 1>(ax, o0, o1, in.at(q + r), row0, length, out.at(q + r), ends);
+        });
+    }
+
+    template <class Join, int N, int W, class In>
+    static inline void van_herk_columns(const PoolAxis& ax, i64 o0, i64 o1, In in, i64 row0, i64 pitch, Ref out, Ref ends) {
+        const i64 k = ax.taps;
+        typename Op::template Cell<N> start[W]{}, c[W];
+        i64 block = row0, row = row0 - 1;     // start[] joins the rows block..row
+        i64 ends_of = -1;                     // the block whose ends are kept
+        auto keep_ends = [&](i64 from, i64 to) {
+            for (int w = 0; w < W; ++w) c[w] = in.template get<N>((to - row0) * pitch + w * N);
+            for (i64 r = to;; --r) {
+                for (int w = 0; w < W; ++w) ends.template put<N>((r - from) * W * N + w * N, c[w]);
+                if (r == from) break;
+                for (int w = 0; w < W; ++w) c[w] = Join::join(in.template get<N>((r - 1 - row0) * pitch + w * N), c[w]);
+            }
+            ends_of = from;
+        };
+        for (i64 o = o0; o < o1; ++o) {
+            i64 f = ax.first[o], e = ax.last(o);
+            if (ax.count[o] == 0) {
+                for (int w = 0; w < W; ++w)
+                    for (int l = 0; l < N; ++l) out.template put<1>((o - o0) * pitch + w * N + l, Op::nothing());
+                continue;
+            }
+            while (row < e) {
+                ++row;
+                if (row == block + k) {
+                    if (ends_of != block) keep_ends(block, row - 1);
+                    block = row;
+                }
+                if (row == block)
+                    for (int w = 0; w < W; ++w) start[w] = in.template get<N>((row - row0) * pitch + w * N);
+                else
+                    for (int w = 0; w < W; ++w)
+                        start[w] = Join::join(start[w], in.template get<N>((row - row0) * pitch + w * N));
+            }
+            if (f > block && ends_of != block) keep_ends(block, row);  // clipped at the end of the input
+            for (int w = 0; w < W; ++w) {
+                auto r = start[w];
+                if (f != block) {
+                    r = ends.template get<N>((f - ends_of) * W * N + w * N);
+                    if (f < block) r = Join::join(r, start[w]);
+                }
+                out.template put<N>((o - o0) * pitch + w * N, r);
+            }
+        }
+    }
+
+    // ---- the innermost axis --------------------------------------------------------------------------------------
+
+    bool rows(const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, char* memory) const {
+        const PoolAxis& ax = pool_.axes[pool_.rank - 1];
+        const i64 pitch = o1 - o0;
+        bool special = false;
+        if (pitch > row_outputs) {
+            for (i64 r = 0; r < count; ++r)
+                for (i64 b0 = o0; b0 < o1; b0 += row_outputs)
+                    special |= some_rows(ax, x + r * ax.n, base + r * ax.n, 1, b0, std::min(o1, b0 + row_outputs),
+                                         out.at(r * pitch + b0 - o0), memory);
+            return special;
+        }
+        i64 chunk = std::max<i64>(1, scan_bytes / (ax.n * static_cast<i64>(sizeof(T)) + 1));
+        for (i64 r = 0; r < count; r += chunk)
+            special |= some_rows(ax, x + r * ax.n, base + r * ax.n, std::min(chunk, count - r), o0, o1,
+                                 out.at(r * pitch), memory);
+        return special;
+    }
+
+    // The cells from the first that is read to the last, over `count` rows.
+    bool scan_rows(const PoolAxis& ax, const T* x, i64 count, i64 o0, i64 o1) const {
+        if (o0 == 0 && o1 == ax.m) return Op::scan(x, count * ax.n);
+        i64 lo = ax.n, hi = 0;
+        for (i64 o = o0; o < o1; ++o)
+            if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
+        bool special = false;
+        for (i64 r = 0; r < count; ++r) special |= lo < hi && Op::scan(x + r * ax.n + lo, hi - lo);
+        return special;
+    }
+
+    bool some_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, char* memory) const {
+        const i64 pitch = o1 - o0;
+        bool special = scan_rows(ax, x, count, o0, o1);
+        for (i64 r = 0; r < count; ++r, x += ax.n, base += ax.n, out = out.at(pitch)) {
+            Source s{x, base};
+            if (special) one_by_one<typename Op::Careful>(ax, s, o0, o1, o0, out);
+            else if (!ax.regular || ax.whole) runs(ax, s, o0, o1, out);
+            else if (ax.step == 1 && ax.taps > 10 && ax.taps > 3 * ax.stride && pitch > ax.taps / 2)
+                doubling(ax, x, base, o0, o1, out, memory);
+            else if (ax.stride == 1) slide<1>(ax, x, base, o0, o1, out, memory);
+            else if (ax.stride == 2) slide<2>(ax, x, base, o0, o1, out, memory);
+            else slide<3>(ax, x, base, o0, o1, out, memory);
+        }
+        return special;
+    }
+
+    template <class Join>
+    static void one_by_one(const PoolAxis& ax, Source s, i64 b0, i64 b1, i64 o0, Ref out) {
+        for (i64 o = b0; o < b1; ++o) {
+            auto c = Op::nothing();
+            for (i64 j = 0; j < ax.count[o]; ++j) {
+                auto next = s.template get<1>(ax.first[o] + j * ax.step);
+                c = j == 0 ? next : Join::join(c, next);
+            }
+            out.template put<1>(o - o0, c);
+        }
+    }
+
+    static void runs(const PoolAxis& ax, Source s, i64 o0, i64 o1, Ref out) {
+        for (i64 o = o0; o < o1; ++o) {
+            if (ax.step == 1 && ax.count[o] >= 2 * L) out.template put<1>(o - o0, Op::run(s, ax.first[o], ax.count[o]));
+            else one_by_one<Op>(ax, s, o, o + 1, o0, out);
+        }
+    }
+
+    // A row of Source cells where the windows of o0..o1-1 are not clipped: `pad` cells stand for the absent ones.
+    // Returns where output o0 starts to read.
+    T* stage(const PoolAxis& ax, const T* x, i64 o0, i64 o1, T* row) const {
+        i64 lo = ax.start + o0 * ax.stride;
+        i64 hi = ax.start + (o1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1 + 3 * L;
+        i64 from = std::clamp<i64>(lo, 0, ax.n), to = std::clamp<i64>(hi, from, ax.n);
+        for (i64 i = lo; i < from; ++i) row[i - lo] = Op::pad();
+        T* inside = row + (from - lo);
+        sweep<T>(to - from, [&]<int N>(i64 i) { store<N>(inside + i, load<N>(x + from + i)); });
+        for (i64 i = std::max(to, lo); i < hi; ++i) row[i - lo] = Op::pad();
+        return row;
+    }
+
+    template <int S>
+    void slide(const PoolAxis& ax, const T* x, i64 base, i64 o0, i64 o1, Ref out, char* memory) const {
+        Source s{x, base};
+        i64 f0 = std::clamp(ax.full_lo, o0, o1), f1 = std::clamp(ax.full_hi, f0, o1);
+        // The last pair of a stride-2 vector may reach one cell past the window.
+        if (S == 2 && f1 > f0 && x_end_ - x <= ax.start + (f1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1) --f1;
+        i64 edge = (f0 - o0) + (o1 - f1);
+        if (S < 3 && edge > 0 && edge * ax.taps > 12) {
+            T* row = reinterpret_cast<T*>(memory);
+            s = Source{stage(ax, x, o0, o1, row), base + ax.start + o0 * ax.stride};
+            return unclipped<S>(ax, s, 0, o1 - o0, out);
+        }
+        one_by_one<Op>(ax, s, o0, f0, o0, out);
+        unclipped<S>(ax, s.at(ax.start + f0 * ax.stride), 0, f1 - f0, out.at(f0 - o0));
+        one_by_one<Op>(ax, s, f1, o1, o0, out);
+    }
+
+    template <int S>
+    static void unclipped(const PoolAxis& ax, Source s, i64 o0, i64 o1, Ref out) {
+        switch (ax.step == 1 ? ax.taps : 0) {
+            case 2: return taps<S, 2>(ax, s, o0, o1, out);
+            case 3: return taps<S, 3>(ax, s, o0, o1, out);
+            case 5: return taps<S, 5>(ax, s, o0, o1, out);
+            default: return taps<S, 0>(ax, s, o0, o1, out);
+        }
+    }
+
+    template <int S, int K>
+    static void taps(const PoolAxis& ax, Source s, i64 o0, i64 o1, Ref out) {
+        const i64 step = K ? 1 : ax.step, stride = S == 3 ? ax.stride : S;
+        auto some = [&]<int N>(i64 o) {
+            out.template put<N>(o, join_taps<Op, N, S, K>(s, o0 + o * stride, ax.taps, step));
+        };
+        if constexpr (S == 3) for (i64 o = 0; o < o1 - o0; ++o) some.template operator()<1>(o);
+        else sweep<T>(o1 - o0, some);
+    }
+
+    // Long windows: joins of 2, 4, 8, ... cells, each from two of the joins before.
+    void doubling(const PoolAxis& ax, const T* x, i64 base, i64 o0, i64 o1, Ref out, char* memory) const {
+        const i64 k = ax.taps, m = o1 - o0;
+        Ref w = Op::make(memory, staged_ + 2 * L);
+        i64 size = (m - 1) * ax.stride + k;
+        Op::fill(w, stage(ax, x, o0, o1, w.v), base + ax.start + o0 * ax.stride, size + 2 * L);
+        if constexpr (Op::idempotent) {
+            i64 h = 1;
+            for (; 2 * h <= k; h *= 2)
+                for (i64 i = 0; i < size - h; i += L)
+                    w.template put<L>(i, Op::join(w.template get<L>(i), w.template get<L>(i + h)));
+            auto some = [&]<int N>(i64 o) {
+                out.template put<N>(o, Op::join(w.template get<N>(o * ax.stride), w.template get<N>(o * ax.stride + k - h)));
+            };
+            if (ax.stride == 1) sweep<T>(m, some);
+            else for (i64 o = 0; o < m; ++o) some.template operator()<1>(o);
+        }
+    }
+
+    const Pool& pool_;
+    const T* x_end_;
+    Level levels_[max_axes];
+    i64 staged_, herk_;
+};
+
+// Cuts planes x outputs of the outermost axis into parts worth a task each: f(plane0, plane1, o0, o1).
+template <class F>
+inline void over_parts(const Pool& pool, i64 planes, F&& f) {
+    constexpr i64 task_cells = 24 << 10, most_outputs = 1 << 20;
+    if (planes == 0 || pool.cells_out == 0) return;
+    const PoolAxis& ax = pool.axes[0];
+    i64 cells = std::max<i64>(1, std::max(pool.cells_in, pool.cells_out)), threads = num_threads();
+    i64 per_task = std::clamp<i64>(task_cells / cells, 1, planes);
+    i64 groups = (planes + per_task - 1) / per_task, cuts = 1;
+    if (groups < 4 * threads && threads > 1) cuts = std::min(4 * threads / groups + 1, cells / task_cells);
+    cuts = std::max(cuts, pool.cells_out / most_outputs + 1);
+    i64 reach = ax.regular ? std::max<i64>(1, ax.taps * ax.step / ax.stride) : 1;  // outputs that share input
+    cuts = std::clamp<i64>(std::min(cuts, ax.m / reach), 1, ax.m);
+    i64 per_cut = (ax.m + cuts - 1) / cuts;
+    cuts = (ax.m + per_cut - 1) / per_cut;
+    auto part = [&](i64 i) {
+        i64 group = i / cuts, cut = i % cuts;
+        f(group * per_task, std::min(planes, (group + 1) * per_task), cut * per_cut, std::min(ax.m, (cut + 1) * per_cut));
+    };
+    if (groups * cuts == 1) part(0);
+    else parallel_for(groups * cuts, part);
+}
+
+}  // namespace
+}  // namespace lunette::LN_ISA

@@ -1,0 +1,151 @@
+// Vectors of N lanes, N = 1 being the plain number. Everything here has internal linkage: each kernel file is
+// compiled once per instruction set, and code of one set must never stand in for another's.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "geometry.hpp"
+
+namespace lunette::LN_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int vector_bytes = 64;
+#elif defined(__AVX2__)
+constexpr int vector_bytes = 32;
+#else
+constexpr int vector_bytes = 16;
+#endif
+
+template <class T>
+constexpr int lanes = vector_bytes / static_cast<int>(sizeof(T));
+
+template <class T, int N>
+struct VecOf {
+    typedef T type __attribute__((vector_size(N * sizeof(T))));
+};
+template <class T>
+struct VecOf<T, 1> {
+    typedef T type;
+};
+template <class T, int N>
+using Vec = typename VecOf<T, N>::type;
+
+// Integers as wide as T: masks, places, bit patterns.
+template <class T>
+struct IntOf;
+template <>
+struct IntOf<float> {
+    using type = std::int32_t;
+};
+template <>
+struct IntOf<double> {
+    using type = std::int64_t;
+};
+template <class T>
+using Int = typename IntOf<T>::type;
+
+template <int N, class T>
+inline Vec<T, N> load(const T* p) {
+    Vec<T, N> v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+
+template <int N, class T>
+inline void store(T* p, Vec<T, N> v) {
+    std::memcpy(p, &v, sizeof v);
+}
+
+template <int N, class T>
+inline Vec<T, N> splat(T s) {
+    if constexpr (N == 1) return s; else return s - Vec<T, N>{};  // s - 0 keeps the sign of a zero
+}
+
+template <int N, class T>
+inline Vec<T, N> iota(T first, T by) {
+    Vec<T, N> v;
+    if constexpr (N == 1) v = first;
+    else for (int l = 0; l < N; ++l) v[l] = first + static_cast<T>(l) * by;
+    return v;
+}
+
+// Bits of a as they are.
+template <class To, class From>
+inline To bits(From a) {
+    static_assert(sizeof(To) == sizeof(From));
+    To r;
+    std::memcpy(&r, &a, sizeof r);
+    return r;
+}
+
+// Whether any lane of a comparison is true.
+template <class M>
+inline bool any(M mask) {
+    if constexpr (sizeof(M) < 16) return mask != 0;
+    else {
+        std::uint64_t w[sizeof(M) / 8], all = 0;
+        std::memcpy(w, &mask, sizeof w);
+        for (std::uint64_t part : w) all |= part;
+        return all != 0;
+    }
+}
+
+// The even and the odd lanes of a followed by b.
+template <int N, class V>
+inline void unzip(V a, V b, V& even, V& odd) {
+    if constexpr (N == 2) {
+        even = __builtin_shufflevector(a, b, 0, 2), odd = __builtin_shufflevector(a, b, 1, 3);
+    } else if constexpr (N == 4 && sizeof(V) == 16) {
+        even = __builtin_shufflevector(a, b, 0, 2, 4, 6), odd = __builtin_shufflevector(a, b, 1, 3, 5, 7);
+    } else if constexpr (N == 4) {
+        V e = __builtin_shufflevector(a, b, 0, 4, 2, 6), o = __builtin_shufflevector(a, b, 1, 5, 3, 7);
+        even = __builtin_shufflevector(e, e, 0, 2, 1, 3), odd = __builtin_shufflevector(o, o, 0, 2, 1, 3);
+    } else if constexpr (N == 8 && sizeof(V) == 32) {
+        V e = __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14);
+        V o = __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
+        even = __builtin_shufflevector(e, e, 0, 1, 4, 5, 2, 3, 6, 7);
+        odd = __builtin_shufflevector(o, o, 0, 1, 4, 5, 2, 3, 6, 7);
+    } else if constexpr (N == 8) {
+        even = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+        odd = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+    } else {
+        static_assert(N == 16);
+        even = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        odd = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    }
+}
+
+// The opposite: a0 b0 a1 b1 ...
+template <int N, class V>
+inline void zip(V a, V b, V& low, V& high) {
+    if constexpr (N == 2) {
+        low = __builtin_shufflevector(a, b, 0, 2), high = __builtin_shufflevector(a, b, 1, 3);
+    } else if constexpr (N == 4) {
+        low = __builtin_shufflevector(a, b, 0, 4, 1, 5), high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    } else if constexpr (N == 8) {
+        low = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+        high = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+    } else {
+        static_assert(N == 16);
+        low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        high = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+}
+
+// f.operator()<N>(o) for o = 0, N, 2N, ... so that 0..m-1 are covered, with the widest vectors that fit; the last
+// vector may do some cells a second time, so f must not read what it writes.
+template <class T, int N = lanes<T>, class F>
+inline void sweep(i64 m, F&& f) {
+    if constexpr (N * sizeof(T) < 16) {
+        for (i64 o = 0; o < m; ++o) f.template operator()<1>(o);
+    } else {
+        if (m < N) return sweep<T, N / 2>(m, f);
+        i64 o = 0;
+        for (; o + N <= m; o += N) f.template operator()<N>(o);
+        if (o < m) f.template operator()<N>(m - N);
+    }
+}
+
+}  // namespace
+}  // namespace lunette::LN_ISA

@@ -1,0 +1,16 @@
+// The table of kernels of one instruction set.
+#include "operators.hpp"
+
+namespace lunette::LN_ISA {
+
+template <class T>
+static constexpr PoolKernels<T> pools() {
+    PoolKernels<T> k{};
+    k.max_pool = max_pool<T>;
+    return k;
+}
+
+extern const Kernels table;
+const Kernels table = {LN_ISA_NAME, pools<float>(), pools<double>()};
+
+}  // namespace lunette::LN_ISA

@@ -1,0 +1,185 @@
+#include "threads.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <type_traits>
+
+namespace lunette {
+namespace {
+
+inline void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+constexpr int most_threads = 256;
+constexpr auto spin_time = std::chrono::microseconds(30);
+
+// state = open bit + number of workers inside the job. A worker enters by adding one and reads the job only if the
+// bit was set; the caller clears the bit and waits until all have left, so the job's fields never change under one.
+class Workers {
+public:
+    bool try_run(std::int64_t tasks, void (*task)(void*, std::int64_t), void* data, int helpers) {
+        if (busy_.exchange(true, std::memory_order_acquire)) return false;
+        while (started_ < helpers) {
+            try {
+                std::thread(&Workers::work, this, started_).detach();
+            } catch (const std::system_error&) {
+                break;  // no more threads to be had: go on with those there are
+            }
+            ++started_;
+        }
+        tasks_ = tasks, task_ = task, data_ = data, helpers_ = helpers, error_ = nullptr;
+        next_.store(0, std::memory_order_relaxed);
+        state_.fetch_add(open);
+        generation_.fetch_add(1);
+        if (sleeping_.load() > 0) {
+            { std::lock_guard lock(mutex_); }
+            wake_.notify_all();
+        }
+        take_tasks();
+        state_.fetch_sub(open);
+        for (int tries = 0; state_.load(std::memory_order_acquire) != 0; ++tries)
+            if (tries < 4000) pause(); else std::this_thread::yield();
+        std::exception_ptr error = error_;
+        error_ = nullptr;
+        busy_.store(false, std::memory_order_release);
+        if (error) std::rethrow_exception(error);
+        return true;
+    }
+
+private:
+    static constexpr int open = 1 << 20;
+
+    void take_tasks() {
+        try {
+            for (std::int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;) task_(data_, i);
+        } catch (...) {
+            std::lock_guard lock(mutex_);
+            if (!error_) error_ = std::current_exception();
+        }
+    }
+
+    void work(int me) {
+        inside_task() = true;
+        std::uint64_t seen = 0;
+        for (;;) {
+            auto until = std::chrono::steady_clock::now() + spin_time;
+            while (generation_.load(std::memory_order_acquire) == seen && std::chrono::steady_clock::now() < until)
+                for (int i = 0; i < 16; ++i) pause();
+            if (generation_.load() == seen) {
+                std::unique_lock lock(mutex_);
+                sleeping_.fetch_add(1);
+                wake_.wait(lock, [&] { return generation_.load() != seen; });
+                sleeping_.fetch_sub(1);
+            }
+            seen = generation_.load();
+            if (state_.fetch_add(1) >= open && me < helpers_) take_tasks();
+            state_.fetch_sub(1, std::memory_order_release);
+        }
+    }
+
+    std::atomic<bool> busy_{false};
+    std::atomic<int> state_{0}, sleeping_{0};
+    std::atomic<std::uint64_t> generation_{0};
+    std::atomic<std::int64_t> next_{0};
+    std::int64_t tasks_ = 0;
+    void (*task_)(void*, std::int64_t) = nullptr;
+    void* data_ = nullptr;
+    int helpers_ = 0, started_ = 0;
+    std::exception_ptr error_;
+    std::mutex mutex_;
+    std::condition_variable wake_;
+
+public:
+    static bool& inside_task() {
+        thread_local bool inside = false;
+        return inside;
+    }
+};
+
+// Never destroyed: workers sleep in it until the process ends. A forked child has none of the threads, so it
+// forgets the parent's pool and starts its own.
+std::atomic<Workers*> the_workers{nullptr};
+
+Workers& workers() {
+    if (Workers* w = the_workers.load(std::memory_order_acquire)) return *w;
+    static std::once_flag once;
+    std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { the_workers.store(nullptr); }); });
+    auto fresh = std::make_unique<Workers>();
+    Workers* none = nullptr;
+    if (the_workers.compare_exchange_strong(none, fresh.get())) return *fresh.release();
+    return *none;
+}
+
+int default_threads() {
+    if (const char* text = std::getenv("OMP_NUM_THREADS"))
+        if (int n = std::atoi(text); n >= 1) return std::min(n, most_threads);
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::clamp(CPU_COUNT(&set), 1, most_threads);
+    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, most_threads);
+}
+
+std::atomic<int> wanted{0};
+
+struct Buffer {
+    void* data = nullptr;
+    std::size_t size = 0;
+    ~Buffer() { ::operator delete(data, std::align_val_t(64)); }
+};
+
+}  // namespace
+
+int num_threads() {
+    int n = wanted.load(std::memory_order_relaxed);
+    if (n == 0) {
+        n = default_threads();
+        int none = 0;
+        if (!wanted.compare_exchange_strong(none, n)) n = none;
+    }
+    return n;
+}
+
+void set_num_threads(int n) { wanted.store(std::clamp(n, 1, most_threads)); }
+
+void run_tasks(std::int64_t tasks, void (*task)(void*, std::int64_t), void* data) {
+    bool& inside = Workers::inside_task();
+    int helpers = static_cast<int>(std::min<std::int64_t>(num_threads(), tasks)) - 1;
+    if (helpers > 0 && !inside) {
+        struct Mark {
+            bool& flag;
+            explicit Mark(bool& f) : flag(f) { flag = true; }
+            ~Mark() { flag = false; }
+        } mark(inside);
+        if (workers().try_run(tasks, task, data, helpers)) return;
+    }
+    for (std::int64_t i = 0; i < tasks; ++i) task(data, i);
+}
+
+void* scratch(std::size_t bytes, int slot) {
+    thread_local Buffer buffers[scratch_slots];
+    Buffer& b = buffers[slot];
+    if (b.size < bytes) {
+        ::operator delete(b.data, std::align_val_t(64));
+        b.data = nullptr, b.size = 0;
+        b.data = ::operator new(bytes + bytes / 4, std::align_val_t(64));
+        b.size = bytes + bytes / 4;
+    }
+    return b.data;
+}
+
+}  // namespace lunette
