@@ -8,8 +8,7 @@
 // tap of a line of output cells is one contiguous run. The product then reads its vectors either straight from that copy
 // (shifted by the tap) or, where lines are too short for that, from panels packed from it.
 #include "gemm.hpp"
-#include "geometry.hpp"
-#include "kernels.hpp"
+#include "operators.hpp"
 #include "threads.hpp"
 
 namespace lunette::LN_ISA {
@@ -145,6 +144,8 @@ struct Plan {
   bool packed, flat;
   explicit Plan(const Gather& g) : z(g) {}
   int64_t tiles() const { return col_tiles * row_tiles * slab_tiles; }
+
+  int64_t copy_size() const { return up(block_channels * channel + 2 * panel_width<T>, 16) * 16; }
 
   // A block of terms is some whole channels, or some taps of one channel.
   int64_t parts() const { return up(z.taps, packed ? packed_terms : block_terms); }
@@ -432,13 +433,19 @@ void pack_panels(const Work<T>& w, const T* copy, const int32_t* off, int64_t te
   }
 }
 
+// Working memory of a thread: what it packs, what it sums, and what the caller keeps while all threads work.
+enum Slot { tile_slot, sums_slot, caller_slot, packed_weights_slot };
+template <class T>
+T* workspace(Slot slot, int64_t n) {
+  return static_cast<T*>(scratch(static_cast<size_t>(n) * sizeof(T), slot));
+}
+
 // The rows of the product, ready to run. Forward weights of which every tap counts are used as they are.
 template <class T>
 struct PackedWeights {
   bool packed = false;
   const T* data = nullptr;
   int64_t depth = 0, group = 0;  // terms of a row; distance of groups
-  Scratch<T> own;
 };
 
 // a[r][c, t] = w[group*group_pitch + r*row_pitch + c*channel_pitch + place_t]
@@ -459,7 +466,7 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, WeightLayout
   int64_t panels = up(z.rows, panel_rows);
   a.packed = true;
   a.group = panels * panel_rows * a.depth;
-  T* out = a.own.get(z.groups * a.group);
+  T* out = workspace<T>(packed_weights_slot, z.groups * a.group);
   a.data = out;
   constexpr int64_t B = 16;  // channels at a time, so that lines read are used whole
   int64_t chunk = up(panels, most(1, least(panels, threads)));
@@ -482,16 +489,6 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, WeightLayout
   } else {
     parallel_for(z.groups * chunks, task);
   }
-}
-
-template <class T>
-struct Buffers {
-  Scratch<T> copy, panels, sums, results, level;
-};
-template <class T>
-Buffers<T>& buffers() {
-  thread_local Buffers<T> b;
-  return b;
 }
 
 // Asks for the next rows while these are at work: they come from afar, in pieces too short for the hardware to guess.
@@ -517,11 +514,11 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_
   constexpr int64_t W = panel_width<T>;
   int64_t blocks = p.blocks();
   bool deep = blocks > block_limit;  // then levels of block_limit blocks are added to the output one by one
-  Buffers<T>& buf = buffers<T>();
-  T* copy = buf.copy.get(p.block_channels * p.channel + 2 * W);
-  T* panels = p.packed ? buf.panels.get((w.panels.size * packed_terms + 1) * W) : nullptr;
+  int64_t copied = p.copy_size(), packed = p.packed ? (w.panels.size * packed_terms + 1) * W : 0;
+  T* copy = workspace<T>(tile_slot, copied + packed);
+  T* panels = copy + copied;
   bool keep = blocks > 1;  // sums of broken panels wait here for the next block
-  T* sums = keep ? buf.sums.get(w.panels.size * (last - first) * W) : nullptr;
+  T* sums = keep ? workspace<T>(sums_slot, w.panels.size * (last - first) * W) : nullptr;
   static thread_local int32_t even[block_terms];
   if (p.packed)
     for (int64_t k = 0; k < block_terms; ++k) even[k] = int32_t(k * W);
@@ -641,7 +638,7 @@ void run_carefully(const Gather& z, const T* in, const T* w, WeightLayout l, con
 
 template <class T>
 void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, int64_t weights, const Epilogue<T>& e, T* out) {
-  int64_t threads = get_num_threads();
+  int64_t threads = num_threads();
   Plan<T> p(z);
   make_plan(p, false, threads);
   PackedWeights<T> a;
@@ -676,6 +673,7 @@ void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, int64_
   if (bad && !finite(w, weights)) run_carefully(z, in, w, l, e, out);
 }
 
+// The arguments of a convolution, as the kernels below want them.
 struct Sizes {
   int64_t n = 1, m = 1, kernel = 1;
 };
@@ -685,7 +683,8 @@ inline Sizes sizes(const ConvAxis* axes, int64_t d) {
   return s;
 }
 
-void forward_gather(Gather& z, const ConvAxis* axes, int64_t d, int64_t groups, int64_t batch, int64_t cin, int64_t cout) {
+void forward_gather(Gather& z, const Conv& c) {
+  auto [axes, d, groups, batch, cin, cout] = c;
   Sizes s = sizes(axes, d);
   z.groups = groups;
   z.rows = cout / groups, z.channels = cin / groups;
@@ -709,23 +708,10 @@ void fill(T* y, int64_t batch, int64_t channels, int64_t cells, const T* b) {
     for (int64_t j = 0; j < cells; ++j) y[i * cells + j] = b ? b[i % channels] : T(0);
 }
 
-template <class T>
-void conv(const ConvAxis* axes, int64_t d, int64_t groups, int64_t batch, int64_t cin, int64_t cout, const T* x, const T* w,
-          const T* b, T* y) {
-  Sizes s = sizes(axes, d);
-  if (batch * cout * s.m == 0) return;
-  if (cin * s.n * s.kernel == 0) return fill(y, batch, cout, s.m, b);
-  Gather z;
-  forward_gather(z, axes, d, groups, batch, cin, cout);
-  if (z.taps == 0) return fill(y, batch, cout, s.m, b);
-  WeightLayout l{z.rows * z.channels * s.kernel, z.channels * s.kernel, s.kernel, s.kernel};
-  run_gather(z, x, w, l, cout * z.channels * s.kernel, Epilogue<T>{b, nullptr, false}, y);
-}
-
 // dx[j, i] = b[j] + sum of g[c, o] * w[c, j, k] over o*stride - lo + k*dilation = i. Input cells of one residue modulo the
 // stride see the same kernel cells, at steps of one output cell: each residue is a Gather of its own. False: it sees none.
-bool residue_gather(Gather& z, int64_t residue, const ConvAxis* axes, int64_t d, int64_t groups, int64_t batch, int64_t cin,
-                    int64_t cout) {
+bool residue_gather(Gather& z, int64_t residue, const Conv& c) {
+  auto [axes, d, groups, batch, cin, cout] = c;
   Sizes s = sizes(axes, d);
   z.groups = groups, z.rows = cin / groups, z.channels = cout / groups;
   z.in_channel = s.m, z.out_channel = s.n;
@@ -747,28 +733,6 @@ bool residue_gather(Gather& z, int64_t residue, const ConvAxis* axes, int64_t d,
   }
   finish_axes(z);
   return true;
-}
-
-template <class T>
-void conv_input_grad(const ConvAxis* axes, int64_t d, int64_t groups, int64_t batch, int64_t cin, int64_t cout, const T* w,
-                     const T* g, const T* b, T* dx) {
-  Sizes s = sizes(axes, d);
-  if (batch * cin * s.n == 0) return;
-  if (cout * s.m * s.kernel == 0) return fill(dx, batch, cin, s.n, b);
-  int64_t residues = 1;
-  for (int64_t a = 0; a < d; ++a) residues *= least(axes[a].stride, axes[a].n);
-  bool all_seen = true;
-  for (int64_t i = 0; i < residues && all_seen; ++i) {
-    Gather z;
-    all_seen = residue_gather(z, i, axes, d, groups, batch, cin, cout);
-  }
-  if (!all_seen) fill(dx, batch, cin, s.n, b);
-  for (int64_t i = 0; i < residues; ++i) {
-    Gather z;
-    if (!residue_gather(z, i, axes, d, groups, batch, cin, cout)) continue;
-    WeightLayout l{z.channels * z.rows * s.kernel, s.kernel, z.rows * s.kernel, s.kernel};
-    run_gather(z, g, w, l, cout * z.rows * s.kernel, Epilogue<T>{b, nullptr, false}, dx);
-  }
 }
 
 // dw[c, (j, t)] = sum over cells of g[c, o] * x[j, o*step + off_t]: the rows of the product are the packed panels of a
@@ -835,8 +799,6 @@ void sum_tiles(const Plan<T>& p, int64_t group, int64_t block, int64_t first, in
   const Gather& z = p.z;
   constexpr int64_t W = panel_width<T>;
   auto [c, t, n] = p.block(block);
-  Buffers<T>& buf = buffers<T>();
-  T* copy = buf.copy.get(p.block_channels * p.channel + 2 * W);
   x += group * z.channels * z.in_channel;
   g += group * z.rows * z.out_channel;
   int64_t size = up(z.rows, W) * n * W;
@@ -845,8 +807,10 @@ void sum_tiles(const Plan<T>& p, int64_t group, int64_t block, int64_t first, in
     Work<T> w(p);
     set_tile(w, tile);
     int64_t cells = w.slabs * w.rows * w.cols;
-    T* panels = buf.panels.get((w.panels.size * packed_terms + 1) * W);
-    T* packed = buf.sums.get(up(cells, W) * W * W);
+    int64_t size_of_panels = (w.panels.size * packed_terms + 1) * W;
+    T* copy = workspace<T>(tile_slot, p.copy_size() + size_of_panels + up(cells, W) * W * W);
+    T* panels = copy + p.copy_size();
+    T* packed = panels + size_of_panels;
     for (int64_t i = 0; i < up(n, z.taps); ++i) copy_channel(w, x + (c + i) * z.in_channel, copy + i * p.channel);
     pack_panels(w, copy, p.off.data + t, n, panels);
     bool fresh = (tile - first) % block_limit == 0;
@@ -889,20 +853,20 @@ void weight_grad_carefully(const Gather& z, const List<int64_t>& place, int64_t 
 }
 
 template <class T>
-void conv_weight_grad(const ConvAxis* axes, int64_t d, int64_t groups, int64_t batch, int64_t cin, int64_t cout, const T* x,
-                      const T* g, T* dw) {
+void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
+  auto [axes, d, groups, batch, cin, cout] = conv;
   Sizes s = sizes(axes, d);
   int64_t per_group = groups ? cin / groups : 0;
   if (cout * per_group * s.kernel == 0) return;
   bool empty = batch * s.n * s.m == 0;
   Gather z;
-  if (!empty) forward_gather(z, axes, d, groups, batch, cin, cout);
+  if (!empty) forward_gather(z, conv);
   if (empty || z.taps < s.kernel)
     for (int64_t i = 0; i < cout * per_group * s.kernel; ++i) dw[i] = 0;
   if (empty || z.taps == 0) return;
   List<int64_t> place;
   places(z, place);
-  int64_t threads = get_num_threads();
+  int64_t threads = num_threads();
   Plan<T> p(z);
   make_plan(p, true, threads);
   constexpr int64_t W = panel_width<T>;
@@ -911,8 +875,7 @@ void conv_weight_grad(const ConvAxis* axes, int64_t d, int64_t groups, int64_t b
   int64_t shares = groups * blocks >= 2 * threads ? 1 : least(threads, tiles);
   int64_t size = up(z.rows, W) * W * packed_terms;
   if (shares > 1 && groups * blocks * shares * size > (int64_t(4) << 20)) shares = 1;
-  Scratch<T> shared;
-  T* all = shares > 1 ? shared.get(groups * blocks * shares * size) : nullptr;
+  T* all = shares > 1 ? workspace<T>(caller_slot, groups * blocks * shares * size) : nullptr;
   bool bad = false;
   auto finish = [&](int64_t group, int64_t block, const T* sums) {  // turns [channel panel][row][channel] into dw
     auto [c, t, n] = p.block(block);
@@ -931,9 +894,9 @@ void conv_weight_grad(const ConvAxis* axes, int64_t d, int64_t groups, int64_t b
   };
   auto task = [&](int64_t i) {
     int64_t share = i % shares, block = i / shares % blocks, group = i / shares / blocks;
-    T* sums = shares > 1 ? all + i * size : buffers<T>().results.get(size);
     int64_t first = tiles * share / shares, last = tiles * (share + 1) / shares;
-    T* level = last - first > block_limit ? buffers<T>().level.get(size) : nullptr;
+    T* level = workspace<T>(sums_slot, 2 * size);
+    T* sums = shares > 1 ? all + i * size : level + size;
     sum_tiles(p, group, block, first, last, x, g, sums, level);
     if (shares == 1) finish(group, block, sums);
   };
@@ -949,6 +912,48 @@ void conv_weight_grad(const ConvAxis* axes, int64_t d, int64_t groups, int64_t b
       finish(i / blocks, i % blocks, sums);
     }
   if (bad && z.absent && !finite(g, batch * cout * s.m)) weight_grad_carefully(z, place, s.kernel, x, g, dw);
+}
+
+}  // namespace
+
+template <class T>
+void conv(const Conv& conv, const T* x, const T* w, const T* b, T* y) {
+  auto [axes, d, groups, batch, cin, cout] = conv;
+  Sizes s = sizes(axes, d);
+  if (batch * cout * s.m == 0) return;
+  if (cin * s.n * s.kernel == 0) return fill(y, batch, cout, s.m, b);
+  Gather z;
+  forward_gather(z, conv);
+  if (z.taps == 0) return fill(y, batch, cout, s.m, b);
+  WeightLayout l{z.rows * z.channels * s.kernel, z.channels * s.kernel, s.kernel, s.kernel};
+  run_gather(z, x, w, l, cout * z.channels * s.kernel, Epilogue<T>{b, nullptr, false}, y);
+}
+
+template <class T>
+void conv_input_grad(const Conv& conv, const T* w, const T* g, const T* b, T* dx) {
+  auto [axes, d, groups, batch, cin, cout] = conv;
+  Sizes s = sizes(axes, d);
+  if (batch * cin * s.n == 0) return;
+  if (cout * s.m * s.kernel == 0) return fill(dx, batch, cin, s.n, b);
+  int64_t residues = 1;
+  for (int64_t a = 0; a < d; ++a) residues *= least(axes[a].stride, axes[a].n);
+  bool all_seen = true;
+  for (int64_t i = 0; i < residues && all_seen; ++i) {
+    Gather z;
+    all_seen = residue_gather(z, i, conv);
+  }
+  if (!all_seen) fill(dx, batch, cin, s.n, b);
+  for (int64_t i = 0; i < residues; ++i) {
+    Gather z;
+    if (!residue_gather(z, i, conv)) continue;
+    WeightLayout l{z.channels * z.rows * s.kernel, s.kernel, z.rows * s.kernel, s.kernel};
+    run_gather(z, g, w, l, cout * z.rows * s.kernel, Epilogue<T>{b, nullptr, false}, dx);
+  }
+}
+
+template <class T>
+void conv_weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
+  weight_grad(conv, x, g, dw);
 }
 
 // db[c] = sum of g[c, o] over batch and cells, in four vectors of running sums, then block by block.
@@ -980,5 +985,13 @@ void conv_bias_grad(int64_t batch, int64_t channels, int64_t cells, const T* g, 
     parallel_for(channels, task);
 }
 
-}  // namespace
+template void conv<float>(const Conv&, const float*, const float*, const float*, float*);
+template void conv<double>(const Conv&, const double*, const double*, const double*, double*);
+template void conv_input_grad<float>(const Conv&, const float*, const float*, const float*, float*);
+template void conv_input_grad<double>(const Conv&, const double*, const double*, const double*, double*);
+template void conv_weight_grad<float>(const Conv&, const float*, const float*, float*);
+template void conv_weight_grad<double>(const Conv&, const double*, const double*, double*);
+template void conv_bias_grad<float>(i64, i64, i64, const float*, float*);
+template void conv_bias_grad<double>(i64, i64, i64, const double*, double*);
+
 }  // namespace lunette::LN_ISA

@@ -3,35 +3,18 @@
 #pragma once
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <new>
 
-#ifndef LN_VECTOR_BYTES
-#if defined(__AVX512F__)
-#define LN_VECTOR_BYTES 64
-#elif defined(__AVX2__)
-#define LN_VECTOR_BYTES 32
-#else
-#define LN_VECTOR_BYTES 16
-#endif
-#endif
+#include "simd.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
 
 template <class T>
-struct VectorOf {
-  typedef T type __attribute__((vector_size(LN_VECTOR_BYTES)));
-  typedef T loose __attribute__((vector_size(LN_VECTOR_BYTES), aligned(alignof(T)), may_alias));
-};
-template <class T>
-using Vector = typename VectorOf<T>::type;
-
-template <class T>
-inline constexpr int lanes = LN_VECTOR_BYTES / sizeof(T);
+using Vector = Vec<T, lanes<T>>;
 
 // Twelve accumulators fill 16 registers (4 rows x 3 vectors, 3 vectors, 1 broadcast); AVX-512 has 32.
-inline constexpr int panel_rows = LN_VECTOR_BYTES == 64 ? 8 : 4;
+inline constexpr int panel_rows = vector_bytes == 64 ? 8 : 4;
 inline constexpr int panel_vectors = 3;
 template <class T>
 inline constexpr int panel_width = panel_vectors * lanes<T>;
@@ -44,15 +27,15 @@ inline constexpr int64_t packed_terms = 256;  // so that a packed panel stays in
 
 template <class T>
 inline Vector<T> load(const T* p) {
-  return *reinterpret_cast<const typename VectorOf<T>::loose*>(p);
+  return load<lanes<T>>(p);
 }
 template <class T>
 inline void store(T* p, Vector<T> v) {
-  *reinterpret_cast<typename VectorOf<T>::loose*>(p) = v;
+  store<lanes<T>>(p, v);
 }
 template <class T>
 inline Vector<T> broadcast(T s) {
-  return s - Vector<T>{};  // s - 0 is s, whatever its sign
+  return splat<lanes<T>>(s);
 }
 
 // A growing array without std::vector, whose inline functions would be shared between instruction sets.
@@ -77,25 +60,6 @@ struct List {
   }
   T& operator[](int64_t i) { return data[i]; }
   const T& operator[](int64_t i) const { return data[i]; }
-};
-
-// Aligned scratch that a thread keeps between calls, so that no call pays for fresh pages.
-template <class T>
-struct Scratch {
-  T* data = nullptr;
-  int64_t room = 0;
-  ~Scratch() { std::free(data); }
-  T* get(int64_t n) {
-    if (n <= room) return data;
-    std::free(data);
-    room = 0;
-    size_t bytes = (static_cast<size_t>(n) * sizeof(T) + 4095) / 4096 * 4096;
-    data = static_cast<T*>(std::aligned_alloc(4096, bytes));
-    if (!data) throw std::bad_alloc();
-    std::memset(static_cast<void*>(data), 0, bytes);
-    room = n;
-    return data;
-  }
 };
 
 // Rows of the broadcast operand: packed [row panel][k][panel_rows], or plain rows of depth k (no packing at all).
@@ -168,7 +132,7 @@ template <int R, int N, bool Packed, class T>
     auto nan = acc[0][0] != acc[0][0];
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < N; ++v) nan |= acc[r][v] != acc[r][v];
-    for (int l = 0; l < lanes<T>; ++l) bad |= nan[l] != 0;
+    bad = any(nan);
   }
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < N; ++v) store(t.out + r * t.out_pitch + v * lanes<T>, acc[r][v]);
