@@ -44,6 +44,15 @@ struct Pool {
     const Pool* transposed = nullptr;
 };
 
+// Output cell o and kernel cell k read input cell o*stride - lo + k*dilation, if that is inside 0..n-1.
+struct ConvAxis {
+    i64 n, m, kernel, stride, dilation, lo;
+};
+struct Conv {
+    const ConvAxis* axes;  // outermost first
+    i64 rank, groups, batch, cin, cout;
+};
+
 // Owns the tables of a Pool. Kernels see the Pool only.
 class PoolTables {
 public:

@@ -7,4 +7,13 @@ namespace lunette::LN_ISA {
 template <class T>
 void max_pool(const Pool&, i64 planes, const T* x, T* y, i64* index);
 
+template <class T>
+void conv(const Conv&, const T* x, const T* w, const T* b, T* y);
+template <class T>
+void conv_input_grad(const Conv&, const T* w, const T* g, const T* b, T* dx);
+template <class T>
+void conv_weight_grad(const Conv&, const T* x, const T* g, T* dw);
+template <class T>
+void conv_bias_grad(i64 batch, i64 channels, i64 cells, const T* g, T* db);
+
 }  // namespace lunette::LN_ISA

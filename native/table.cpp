@@ -10,7 +10,12 @@ static constexpr PoolKernels<T> pools() {
     return k;
 }
 
+template <class T>
+static constexpr ConvKernels<T> convs() {
+    return {conv<T>, conv_input_grad<T>, conv_weight_grad<T>, conv_bias_grad<T>};
+}
+
 extern const Kernels table;
-const Kernels table = {LN_ISA_NAME, pools<float>(), pools<double>()};
+const Kernels table = {LN_ISA_NAME, pools<float>(), pools<double>(), convs<float>(), convs<double>()};
 
 }  // namespace lunette::LN_ISA

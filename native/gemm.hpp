@@ -1,0 +1,187 @@
+// The register-blocked matrix product under every convolution: a few rows of one operand, broadcast, times a few
+// vectors of the other. Everything here has internal linkage, for it is compiled once per instruction set.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+#include "simd.hpp"
+
+namespace lunette::LN_ISA {
+namespace {
+
+template <class T>
+using Vector = Vec<T, lanes<T>>;
+
+// Twelve accumulators fill 16 registers (4 rows x 3 vectors, 3 vectors, 1 broadcast); AVX-512 has 32.
+inline constexpr int panel_rows = vector_bytes == 64 ? 8 : 4;
+inline constexpr int panel_vectors = 3;
+template <class T>
+inline constexpr int panel_width = panel_vectors * lanes<T>;
+
+// At most block_terms terms are added one after another, then at most block_limit such sums, then sums of these: no sum is
+// deeper than 512, and every further level holds 60,000 terms, within the bound of "fast" for any number of terms.
+inline constexpr int64_t block_terms = 320;
+inline constexpr int64_t block_limit = 190;
+inline constexpr int64_t packed_terms = 256;  // so that a packed panel stays in the first cache
+
+template <class T>
+inline Vector<T> load(const T* p) {
+  return load<lanes<T>>(p);
+}
+template <class T>
+inline void store(T* p, Vector<T> v) {
+  store<lanes<T>>(p, v);
+}
+template <class T>
+inline Vector<T> broadcast(T s) {
+  return splat<lanes<T>>(s);
+}
+
+// A growing array without std::vector, whose inline functions would be shared between instruction sets.
+template <class T>
+struct List {
+  T* data = nullptr;
+  int64_t size = 0, room = 0;
+  List() = default;
+  List(const List&) = delete;
+  List& operator=(const List&) = delete;
+  ~List() { std::free(data); }
+  void reserve(int64_t n) {
+    if (n <= room) return;
+    void* p = std::realloc(static_cast<void*>(data), static_cast<size_t>(n) * sizeof(T));
+    if (!p) throw std::bad_alloc();
+    data = static_cast<T*>(p), room = n;
+  }
+  void resize(int64_t n) { reserve(n), size = n; }
+  void push(const T& v) {
+    if (size == room) reserve(size < 8 ? 16 : 2 * size);
+    data[size++] = v;
+  }
+  T& operator[](int64_t i) { return data[i]; }
+  const T& operator[](int64_t i) const { return data[i]; }
+};
+
+// Rows of the broadcast operand: packed [row panel][k][panel_rows], or plain rows of depth k (no packing at all).
+template <bool Packed, class T>
+inline T element(const T* a, int64_t depth, int r, int64_t k) {
+  if constexpr (Packed) return a[(r / panel_rows * depth + k) * panel_rows + r % panel_rows];
+  return a[r * depth + k];
+}
+
+// acc[r][v] += sum_k a[r][k] * b[off[k] + v*lanes ...]
+template <int R, int N, bool Packed, class T>
+[[gnu::always_inline]] inline void multiply(const T* a, int64_t depth, const int32_t* off, int64_t terms, const T* b,
+                                            Vector<T> (&acc)[R][N]) {
+#pragma GCC unroll 2
+  for (int64_t k = 0; k < terms; ++k) {
+    const T* p = b + off[k];
+    Vector<T> x[N];
+    for (int v = 0; v < N; ++v) x[v] = load(p + v * lanes<T>);
+    for (int r = 0; r < R; ++r) {
+      Vector<T> s = broadcast(element<Packed>(a, depth, r, k));
+      for (int v = 0; v < N; ++v) acc[r][v] += s * x[v];
+    }
+  }
+}
+
+// What happens to a finished sum before it is stored: + bias, + another array, relu. A compiled graph may use all three.
+template <class T>
+struct Epilogue {
+  const T* bias = nullptr;  // one per row
+  const T* add = nullptr;   // laid out as the output
+  bool relu = false;
+};
+
+// One tile of the product. `before`, `more`: sums so far (or null), `add`: see Epilogue.
+template <class T>
+struct Tile {
+  const T* a;
+  int64_t depth;
+  const int32_t* off;
+  int64_t terms;
+  const T* b;
+  const T *before, *more, *bias, *add;
+  int64_t before_pitch, more_pitch, add_pitch;
+  T* out;
+  int64_t out_pitch;
+  bool relu, watch;  // watch: say whether a NaN came out
+};
+
+template <int R, int N, bool Packed, class T>
+[[gnu::noinline]] bool tile(const Tile<T>& t) {
+  Vector<T> acc[R][N];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < N; ++v) acc[r][v] = broadcast(T(-0.0));  // so that a sum of -0 stays -0
+  multiply<R, N, Packed>(t.a, t.depth, t.off, t.terms, t.b, acc);
+  auto add = [&](const T* p, int64_t pitch) {
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < N; ++v) acc[r][v] += load(p + r * pitch + v * lanes<T>);
+  };
+  if (t.before) add(t.before, t.before_pitch);
+  if (t.more) add(t.more, t.more_pitch);
+  if (t.bias)
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < N; ++v) acc[r][v] += broadcast(t.bias[r]);
+  if (t.add) add(t.add, t.add_pitch);
+  if (t.relu)
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < N; ++v) acc[r][v] = acc[r][v] < 0 ? Vector<T>{} : acc[r][v];
+  bool bad = false;
+  if (t.watch) {
+    auto nan = acc[0][0] != acc[0][0];
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < N; ++v) nan |= acc[r][v] != acc[r][v];
+    bad = any(nan);
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < N; ++v) store(t.out + r * t.out_pitch + v * lanes<T>, acc[r][v]);
+  return bad;
+}
+
+template <int R, bool Packed, class T>
+inline bool tile_of(int vectors, const Tile<T>& t) {
+  if (vectors == 1) return tile<R, 1, Packed>(t);
+  if (vectors == 2) return tile<R, 2, Packed>(t);
+  return tile<R, 3, Packed>(t);
+}
+
+// The greatest number of rows, at most `rows`, that one tile can take.
+inline int tile_rows(int64_t rows, int vectors) {
+  if (vectors == 1 && rows >= 2 * panel_rows) return 2 * panel_rows;
+  int r = panel_rows;
+  while (r > rows) r /= 2;
+  return r;
+}
+
+template <bool Packed, class T>
+inline bool run_tile(int rows, int vectors, const Tile<T>& t) {
+  if (rows == 2 * panel_rows) return tile<2 * panel_rows, 1, Packed>(t);
+  if (rows == 4) return tile_of<4, Packed>(vectors, t);
+  if (rows == 2) return tile_of<2, Packed>(vectors, t);
+  if (rows == 1) return tile_of<1, Packed>(vectors, t);
+  return tile_of<panel_rows, Packed>(vectors, t);
+}
+
+// m becomes its transpose: at each step the lanes that differ in one bit of (row, lane) change places.
+template <int H, class T>
+inline void exchange(Vector<T> (&m)[lanes<T>]) {
+  constexpr int L = lanes<T>;
+  typedef decltype(m[0] != m[0]) Mask;
+  Mask low, high;
+  for (int l = 0; l < L; ++l) low[l] = l & H ? L + l - H : l, high[l] = l & H ? L + l : l + H;
+  for (int i = 0; i < L; ++i)
+    if (!(i & H)) {
+      Vector<T> a = m[i], b = m[i + H];
+      m[i] = __builtin_shuffle(a, b, low);
+      m[i + H] = __builtin_shuffle(a, b, high);
+    }
+  if constexpr (2 * H < L) exchange<2 * H, T>(m);
+}
+template <class T>
+inline void transpose(Vector<T> (&m)[lanes<T>]) {
+  exchange<1, T>(m);
+}
+
+}  // namespace
+}  // namespace lunette::LN_ISA
