@@ -7,4 +7,9 @@ namespace lunette::LN_ISA {
 template <class T>
 void max_pool(const Pool&, i64 planes, const T* x, T* y, i64* index);
 
+template <class T>
+void avg_pool(const Pool&, i64 planes, const T* x, T* y, Mean, T divisor);
+template <class T>
+void avg_pool_vjp(const Pool&, i64 planes, const T* g, T* dx, Mean, T divisor);
+
 }  // namespace lunette::LN_ISA
