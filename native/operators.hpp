@@ -15,5 +15,9 @@ template <class T>
 void conv_weight_grad(const Conv&, const T* x, const T* g, T* dw);
 template <class T>
 void conv_bias_grad(i64 batch, i64 channels, i64 cells, const T* g, T* db);
+template <class T>
+void avg_pool(const Pool&, i64 planes, const T* x, T* y, Mean, T divisor);
+template <class T>
+void avg_pool_vjp(const Pool&, i64 planes, const T* g, T* dx, Mean, T divisor);
 
 }  // namespace lunette::LN_ISA

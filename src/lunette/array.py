@@ -187,7 +187,7 @@ def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: Any, options: Seq
     marshal tells 1, 1.0 and True apart, which are equal as keys; what it cannot write is not remembered.
     """
     try:
-        return kind, facts, arithmetic, marshal.dumps(options, 2)
+        return kind, facts, arithmetic, marshal.dumps(tuple(options), 2)
     except ValueError:
         return None
 
