@@ -223,7 +223,7 @@ def _bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: Any, o
         if dtype == OBJECT:
             return bound
         op = bound.op.cast(dtype)
-        return replace(bound, op=op, kernels=op.kernels(bound.shapes) or bound.kernels)
+        return replace(bound, op=op, kernels=op.kernels(prod(bound.batch), bound.shapes))
 
 
 def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:

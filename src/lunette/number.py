@@ -610,6 +610,12 @@ def exact(values: npt.ArrayLike) -> Array:
     return each(Fraction, cells_of(np.asarray(values)))
 
 
+def as_dtype(value: Number, dtype: np.dtype[Any]) -> float:
+    """A plain number rounded to a dtype."""
+    with np.errstate(over="ignore"):
+        return float(dtype.type(float(value)))
+
+
 def zero_of(*arrays: Array | None) -> Number:
     """Zero in the number type of the first cell there is."""
     cell = next((a.flat[0] for a in arrays if a is not None and a.size), 0)

@@ -99,9 +99,9 @@ class Op(ABC):
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
         """The transpose of the derivative applied to g, one entry per primal."""
 
-    def kernels(self, shapes: Shapes) -> Kernels | None:
-        """The compiled form for float arrays of these shapes; None runs the specification instead."""
-        return None
+    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
+        """The compiled form for that many samples of these shapes; what is missing runs the specification."""
+        return Kernels()
 
     def cast(self, dtype: np.dtype[Any]) -> Self:
         """The operator with its numeric options rounded to a dtype, as x's cells are."""

@@ -94,7 +94,7 @@ class MaxPool(Pool):
 
     # ---- kernels
 
-    def kernels(self, shapes: Shapes) -> Kernels:
+    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
         pool = self.native(shapes)
         return Kernels(lambda arrays, y, index: _native.max_pool(pool, arrays[0], y, index))
 
