@@ -52,6 +52,20 @@ void bind_pools(nb::module_& m) {
         kernels().of<T>().max_pool(pool, planes, x.data(), y.data(), index ? index->data() : nullptr);
     }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "index"_a.none().noconvert());
 
+    m.def("max_pool_jvp", [](const PoolTables& tables, In<T> x, In<T> t, Out<T> dy, int ties) {
+        i64 planes = planes_of(x, tables.pool().cells_in, dy, tables.pool().cells_out);
+        planes_of(t, tables.pool().cells_in, dy, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().max_pool_jvp(tables.pool(), planes, x.data(), t.data(), dy.data(), Ties(ties));
+    }, "pool"_a, "x"_a.noconvert(), "t"_a.noconvert(), "dy"_a.noconvert(), "ties"_a);
+
+    m.def("max_pool_vjp", [](const PoolTables& tables, In<T> x, In<T> g, Out<T> dx, int ties) {
+        i64 planes = planes_of(x, tables.pool().cells_in, g, tables.pool().cells_out);
+        planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().max_pool_vjp(tables.pool(), planes, x.data(), g.data(), dx.data(), Ties(ties));
+    }, "pool"_a, "x"_a.noconvert(), "g"_a.noconvert(), "dx"_a.noconvert(), "ties"_a);
+
     m.def("avg_pool", [](const PoolTables& tables, In<T> x, Out<T> y, int mode, double divisor) {
         i64 planes = planes_of(x, tables.pool().cells_in, y, tables.pool().cells_out);
         nb::gil_scoped_release release;

@@ -6,6 +6,10 @@ namespace lunette::LN_ISA {
 
 template <class T>
 void max_pool(const Pool&, i64 planes, const T* x, T* y, i64* index);
+template <class T>
+void max_pool_jvp(const Pool&, i64 planes, const T* x, const T* t, T* dy, Ties);
+template <class T>
+void max_pool_vjp(const Pool&, i64 planes, const T* x, const T* g, T* dx, Ties);
 
 template <class T>
 void conv(const Conv&, const T* x, const T* w, const T* b, T* y);

@@ -203,11 +203,15 @@ public:
 private:
     static constexpr i64 whole_cells = 8192;
 
+public:
+    // Outputs of axis 0 that run() does in one go.
     i64 top_block() const {
         if (pool_.rank == 1) return row_outputs;
         if (pool_.axes[0].identity) return std::max<i64>(1, row_outputs / levels_[0].rin);
         return levels_[0].block;
     }
+
+private:
 
     static constexpr i64 herk_width = 4 * L;
 
@@ -538,6 +542,36 @@ private:
     Level levels_[max_axes];
     i64 staged_, herk_;
 };
+
+// Visits the cells of one window in row-major order, as runs along the innermost axis: f(flat place of the first cell,
+// count, step).
+template <class F>
+inline void each_run(const Pool& pool, i64 output, F&& f) {
+    const int last = pool.rank - 1;
+    i64 count[max_axes], hop[max_axes], j[max_axes] = {}, size = 1, at = 0;
+    for (int a = last; a >= 0; --a) {
+        const PoolAxis& ax = pool.axes[a];
+        i64 o = output % ax.m;
+        output /= ax.m;
+        count[a] = ax.count[o], hop[a] = ax.step * size;
+        if (count[a] == 0) return;
+        at += ax.first[o] * size, size *= ax.n;
+    }
+    for (;;) {
+        f(at, count[last], hop[last]);
+        int a = last - 1;
+        for (; a >= 0 && ++j[a] == count[a]; --a) at -= (count[a] - 1) * hop[a], j[a] = 0;
+        if (a < 0) return;
+        at += hop[a];
+    }
+}
+
+template <class F>
+inline void each_cell(const Pool& pool, i64 output, F&& f) {
+    each_run(pool, output, [&](i64 at, i64 count, i64 step) {
+        for (i64 j = 0; j < count; ++j) f(at + j * step);
+    });
+}
 
 // Cuts planes x outputs of the outermost axis into parts worth a task each: f(plane0, plane1, o0, o1).
 template <class F>

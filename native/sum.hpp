@@ -83,27 +83,6 @@ struct Sum {
     }
 };
 
-// Visits the cells of one window, in row-major order: f(flat place in the plane).
-template <class F>
-inline void each_cell(const Pool& pool, i64 output, F&& f) {
-    i64 first[max_axes], count[max_axes], hop[max_axes], j[max_axes] = {}, size = 1, at = 0;
-    for (int a = pool.rank - 1; a >= 0; --a) {
-        const PoolAxis& ax = pool.axes[a];
-        i64 o = output % ax.m;
-        output /= ax.m;
-        first[a] = ax.first[o], count[a] = ax.count[o], hop[a] = ax.step * size;
-        if (count[a] == 0) return;
-        at += first[a] * size, size *= ax.n;
-    }
-    for (;;) {
-        f(at);
-        int a = pool.rank - 1;
-        for (; a >= 0 && ++j[a] == count[a]; --a) at -= (count[a] - 1) * hop[a], j[a] = 0;
-        if (a < 0) return;
-        at += hop[a];
-    }
-}
-
 // f(output of axis 0..rank-2 as a row number from o0 on, product of `table` over these axes) for each row of outputs.
 template <class F>
 inline void each_row(const Pool& pool, i64 o0, i64 o1, F&& f) {

@@ -7,6 +7,8 @@ template <class T>
 static constexpr PoolKernels<T> pools() {
     PoolKernels<T> k{};
     k.max_pool = max_pool<T>;
+    k.max_pool_jvp = max_pool_jvp<T>;
+    k.max_pool_vjp = max_pool_vjp<T>;
     k.avg_pool = avg_pool<T>;
     k.avg_pool_vjp = avg_pool_vjp<T>;
     return k;
