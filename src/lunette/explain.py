@@ -48,7 +48,8 @@ class Strip:
 
     def marks(self, o: int) -> str:
         """One letter per drawn cell: read, padding, overhang or not read by output cell o."""
-        read = {i for _, i in taps(self.axis, o, self.n)}
+        r = self.axis.reach(o, self.n)
+        read = range(r.i, r.i + r.count * r.i_step, r.i_step)
         return "".join(self._mark(o, i, i in read) for i in self.cells)
 
     def _mark(self, o: int, i: int, is_read: bool) -> str:
