@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lunette import ops
+from lunette import ops, seeds
 from lunette.errors import ShapeError, speaking
 from lunette.number import Array, cells_of
 from lunette.op import Bound, Op, Request, bind, request
@@ -133,6 +133,8 @@ for _kind, _function in ops.ALL.items():
     globals()[_kind.name] = _forward(_function, _kind)
     globals()[f"{_kind.name}_jvp"] = _jvp(_function, _kind)
     globals()[f"{_kind.name}_vjp"] = _vjp(_function, _kind)
+
+globals().update(seeds.over(globals()))
 
 
 if TYPE_CHECKING:
