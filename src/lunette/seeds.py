@@ -22,9 +22,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from lunette.array import OBJECT, allocate
 from lunette.errors import ArgumentError, ShapeError, speaking
-from lunette.number import Array, cells_of, zero_of
+from lunette.number import OBJECT, Array, allocate, cells_of, zero_of
 from lunette.ops import Conv
 from lunette.window import (
     Axis,
