@@ -58,9 +58,21 @@ struct List {
     if (size == room) reserve(size < 8 ? 16 : 2 * size);
     data[size++] = v;
   }
+  void swap(List& o) {
+    T* d = data;
+    int64_t s = size, r = room;
+    data = o.data, size = o.size, room = o.room;
+    o.data = d, o.size = s, o.room = r;
+  }
   T& operator[](int64_t i) { return data[i]; }
   const T& operator[](int64_t i) const { return data[i]; }
 };
+
+// An address that need not be valid.
+template <class T>
+inline void prefetch(const T* p, int64_t elements) {
+  __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) + elements * sizeof(T)), 0, 2);
+}
 
 // Rows of the broadcast operand: packed [row panel][k][panel_rows], or plain rows of depth k (no packing at all).
 template <bool Packed, class T>
@@ -69,19 +81,51 @@ inline T element(const T* a, int64_t depth, int r, int64_t k) {
   return a[r * depth + k];
 }
 
+// One more term: acc[r][v] += a[r][k] * p[v*lanes ...]
+template <int R, int N, bool Packed, class T>
+[[gnu::always_inline]] inline void multiply_term(const T* a, int64_t depth, int64_t k, const T* p, Vector<T> (&acc)[R][N]) {
+  Vector<T> x[N];
+#pragma GCC unroll 8
+  for (int v = 0; v < N; ++v) x[v] = load(p + v * lanes<T>);
+#pragma GCC unroll 64
+  for (int r = 0; r < R; ++r) {
+    Vector<T> s = broadcast(element<Packed>(a, depth, r, k));
+#pragma GCC unroll 8
+    for (int v = 0; v < N; ++v) acc[r][v] += s * x[v];
+  }
+}
+
 // acc[r][v] += sum_k a[r][k] * b[off[k] + v*lanes ...]
 template <int R, int N, bool Packed, class T>
 [[gnu::always_inline]] inline void multiply(const T* a, int64_t depth, const int32_t* off, int64_t terms, const T* b,
                                             Vector<T> (&acc)[R][N]) {
-#pragma GCC unroll 2
-  for (int64_t k = 0; k < terms; ++k) {
-    const T* p = b + off[k];
-    Vector<T> x[N];
-    for (int v = 0; v < N; ++v) x[v] = load(p + v * lanes<T>);
-    for (int r = 0; r < R; ++r) {
-      Vector<T> s = broadcast(element<Packed>(a, depth, r, k));
-      for (int v = 0; v < N; ++v) acc[r][v] += s * x[v];
-    }
+  int64_t k = 0;
+  for (; k + 4 <= terms; k += 4) {
+    multiply_term<R, N, Packed>(a, depth, k, b + off[k], acc);
+    multiply_term<R, N, Packed>(a, depth, k + 1, b + off[k + 1], acc);
+    multiply_term<R, N, Packed>(a, depth, k + 2, b + off[k + 2], acc);
+    multiply_term<R, N, Packed>(a, depth, k + 3, b + off[k + 3], acc);
+  }
+  for (; k < terms; ++k) multiply_term<R, N, Packed>(a, depth, k, b + off[k], acc);
+}
+
+// The sums of R rows, a[r] . x, both contiguous: for single cells, which would waste a vector each.
+template <int R, class T>
+inline void dot(const T* a, int64_t depth, const T* x, int64_t terms, T* out) {
+  constexpr int L = lanes<T>;
+  Vector<T> acc[R];
+  for (int r = 0; r < R; ++r) acc[r] = broadcast(T(-0.0));
+  int64_t k = 0;
+  for (; k + L <= terms; k += L) {
+    Vector<T> v = load(x + k);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) acc[r] += load(a + r * depth + k) * v;
+  }
+  for (int r = 0; r < R; ++r) {
+    T s = T(-0.0);
+    for (int l = 0; l < L; ++l) s += acc[r][l];
+    for (int64_t i = k; i < terms; ++i) s += a[r * depth + i] * x[i];
+    out[r] = s;
   }
 }
 
@@ -108,35 +152,31 @@ struct Tile {
   bool relu, watch;  // watch: say whether a NaN came out
 };
 
+// f(r, v) for every accumulator, unrolled early enough that they stay in registers.
+template <int R, int N, class F>
+[[gnu::always_inline]] inline void each(F f) {
+#pragma GCC unroll 64
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < N; ++v) f(r, v);
+}
+
 template <int R, int N, bool Packed, class T>
 [[gnu::noinline]] bool tile(const Tile<T>& t) {
+  constexpr int L = lanes<T>;
   Vector<T> acc[R][N];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) acc[r][v] = broadcast(T(-0.0));  // so that a sum of -0 stays -0
+  each<R, N>([&](int r, int v) { acc[r][v] = broadcast(T(-0.0)); });  // so that a sum of -0 stays -0
   multiply<R, N, Packed>(t.a, t.depth, t.off, t.terms, t.b, acc);
-  auto add = [&](const T* p, int64_t pitch) {
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < N; ++v) acc[r][v] += load(p + r * pitch + v * lanes<T>);
-  };
-  if (t.before) add(t.before, t.before_pitch);
-  if (t.more) add(t.more, t.more_pitch);
-  if (t.bias)
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < N; ++v) acc[r][v] += broadcast(t.bias[r]);
-  if (t.add) add(t.add, t.add_pitch);
-  if (t.relu)
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < N; ++v) acc[r][v] = acc[r][v] < 0 ? Vector<T>{} : acc[r][v];
-  bool bad = false;
-  if (t.watch) {
-    auto nan = acc[0][0] != acc[0][0];
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < N; ++v) nan |= acc[r][v] != acc[r][v];
-    bad = any(nan);
-  }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) store(t.out + r * t.out_pitch + v * lanes<T>, acc[r][v]);
-  return bad;
+  if (t.before) each<R, N>([&](int r, int v) { acc[r][v] += load(t.before + r * t.before_pitch + v * L); });
+  if (t.more) each<R, N>([&](int r, int v) { acc[r][v] += load(t.more + r * t.more_pitch + v * L); });
+  if (t.bias) each<R, N>([&](int r, int v) { acc[r][v] += broadcast(t.bias[r]); });
+  if (t.add) each<R, N>([&](int r, int v) { acc[r][v] += load(t.add + r * t.add_pitch + v * L); });
+  if (t.relu) each<R, N>([&](int r, int v) { acc[r][v] = acc[r][v] < 0 ? Vector<T>{} : acc[r][v]; });
+  each<R, N>([&](int r, int v) { store(t.out + r * t.out_pitch + v * L, acc[r][v]); });
+  if (!t.watch) return false;
+  auto nan = acc[0][0] != acc[0][0];
+  each<R, N>([&](int r, int v) { nan |= acc[r][v] != acc[r][v]; });
+  return any(nan);
 }
 
 template <int R, bool Packed, class T>
