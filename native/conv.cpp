@@ -244,7 +244,7 @@ void make_plan(Plan<T>& p, bool force_packed, bool dots, int64_t threads) {
   p.block_channels = even_split(z.channels, most(1, block_terms / z.taps));
   constexpr int64_t W = panel_width<T>, L = lanes<T>;
   int64_t most_cells = force_packed ? 256 : 768;
-  int64_t fair = up(up(z.cells * (force_packed ? 1 : z.groups), 4 * threads), W) * W;
+  int64_t fair = threads == 1 ? most_cells : up(up(z.cells * (force_packed ? 1 : z.groups), 4 * threads), W) * W;
   int64_t cells = most(least(most_cells, fair), 8 * W);
   for (;; cells = cells / 2) {
     cut(p, cells);
@@ -575,16 +575,36 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, WeightLayout
   }
 }
 
-// Copies terms k .. of some plain rows side by side: rows a power of two apart would fight for the same lines of a cache.
+// Stores `rows` rows of a panel that does not lie in one piece in the result.
 template <class T>
-void gather_rows(const T* rows, int64_t depth, int64_t count, int64_t terms, T* out, int64_t pitch) {
-  constexpr int64_t line = 64 / sizeof(T);
-  for (int64_t r = 0; r < count; ++r, rows += depth, out += pitch)
-    for (int64_t i = 0; i < terms; i += line) {
-      prefetch(rows, 2 * depth + i);
-      if (i + line <= terms) copy_run(out + i, rows + i, line);
-      else for (int64_t l = i; l < terms; ++l) out[l] = rows[l];
+bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums, int64_t rows, bool more, bool done,
+             const T* bias, const T* add, bool relu, T* out) {
+  int64_t pitch = z.col().out;
+  bool bad = false;
+  for (int64_t m = 0; m < rows; ++m, sums += panel_width<T>)
+    for (int x = 0; x < panel.runs; ++x) {
+      int64_t first = m * z.out_channel + runs[x].to;
+      const T* from = sums + runs[x].at;
+      T* y = out + first;
+      if (!more && !add && !relu) {  // almost always
+        T b = bias ? bias[m] : T(-0.0);
+        if (pitch == 1)
+          for (int l = 0; l < runs[x].length; ++l) y[l] = from[l] + b;
+        else
+          for (int l = 0; l < runs[x].length; ++l) y[l * pitch] = from[l] + b;
+        for (int l = 0; l < runs[x].length; ++l) bad |= from[l] != from[l];
+        continue;
+      }
+      for (int l = 0; l < runs[x].length; ++l) {
+        T v = more ? y[l * pitch] + from[l] : from[l];
+        if (done && bias) v += bias[m];
+        if (done && add) v += add[first + l * pitch];
+        if (done && relu) v = v < 0 ? T(0) : v;
+        bad |= v != v;
+        y[l * pitch] = v;
+      }
     }
+  return bad;
 }
 
 // Rows first..last of one group over one tile.
@@ -595,21 +615,19 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_
   const Plan<T>& p = w.p;
   const Gather& z = p.z;
   constexpr int64_t W = panel_width<T>;
-  int64_t blocks = p.blocks();
+  int64_t blocks = p.blocks(), copied = p.copy_size();
   bool deep = blocks > block_limit;  // then levels of block_limit blocks are added to the output one by one
-  int64_t copied = p.copy_size(), packed = p.packed ? w.panels.size * packed_panel<T> + W : 0;
-  T* copy = workspace<T>(tile_slot, copied + packed + row_block * (block_terms + 16));
+  T* copy = workspace<T>(tile_slot, copied + (p.packed ? w.panels.size * packed_panel<T> + W : 0));
   T* panels = copy + copied;
-  T* staged = panels + packed;
-  bool keep = blocks > 1;  // sums of broken panels wait here for the next block
-  T* sums = keep ? workspace<T>(sums_slot, w.panels.size * (last - first) * W) : nullptr;
-  static thread_local int32_t even[block_terms];
-  if (p.packed)
-    for (int64_t k = 0; k < block_terms; ++k) even[k] = int32_t(k * W);
+  // Sums of panels that do not lie in one piece in the result.
+  T* sums = workspace<T>(sums_slot, w.panels.size * (blocks > 1 ? last - first : row_block) * W);
+  int32_t even[packed_terms];
+  for (int64_t k = 0; k < packed_terms && p.packed; ++k) even[k] = int32_t(k * W);
   const T* in_end = in + z.in_size;
   in += group * z.channels * z.in_channel;
   out += group * z.rows * z.out_channel;
   const T* add = e.add ? e.add + group * z.rows * z.out_channel : nullptr;
+  const T* bias = e.bias ? e.bias + group * z.rows : nullptr;
   const T* rows = a.data + group * a.group;
   bool bad = false;
   for (int64_t k = 0; k < blocks; ++k) {
@@ -617,97 +635,40 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_
     const T* source = p.straight ? in + c * z.in_channel : copy;
     if (t == 0 && !p.straight)
       for (int64_t i = 0; i < up(n, z.taps); ++i) copy_channel(w, in + (c + i) * z.in_channel, copy + i * p.channel);
-    const int32_t* off = p.off.data + t;
-    if (p.packed) pack_panels(w, source, in_end, off, n, panels), off = even;
+    const int32_t *taps = p.off.data + t, *off = taps;
+    if (p.packed) pack_panels(w, source, in_end, taps, n, panels), off = even;
     bool fresh = k % block_limit == 0, done = k == blocks - 1;
     bool flush = done || (k + 1) % block_limit == 0;
-    for (int64_t m0 = first; m0 < last; m0 += row_block) {
-      int64_t m1 = least(last, m0 + row_block);
-      // The rows m0..m1 of this block of terms, and how far apart.
-      const T* a0 = rows + (Packed ? m0 * a.depth + (c * z.taps + t) * panel_rows : m0 * a.depth + c * z.taps + t);
-      int64_t depth = a.depth;
-      if (!Packed && w.panels.size > 1) {
-        depth = block_terms + 16;
-        gather_rows(a0, a.depth, m1 - m0, n, staged, depth);
-        a0 = staged;
-      }
+    for (int64_t m0 = first; m0 < last; m0 += row_block)
       for (int64_t i = 0; i < w.panels.size; ++i) {
         const Panel& panel = w.panels[i];
         const Run* runs = w.runs.data + panel.run;
+        int64_t count = least(row_block, last - m0);
+        T* sum = sums + (blocks > 1 ? i * (last - first) + m0 - first : 0) * W;
+        const T* first_row = rows + m0 * a.depth + (c * z.taps + t) * (Packed ? panel_rows : 1);
         if (!panel.vectors) {
-          T column[block_terms], sum[4];
-          const int32_t* taps = p.off.data + t;
-          for (int64_t x = 0; x < n; ++x) column[x] = source[panel.base + taps[x]];
-          for (int64_t m = m0; m < m1; m += 4) {
-            const T* a1 = a0 + (m - m0) * depth;
-            int r1 = int(least(4, m1 - m));
-            if (r1 == 4) dot<4>(a1, depth, column, n, sum);
-            else for (int x = 0; x < r1; ++x) dot<1>(a1 + x * depth, depth, column, n, sum + x);
-            for (int x = 0; x < r1; ++x) {
-              T* y = out + (m + x) * z.out_channel + runs[0].to;
-              T* so_far = keep ? sums + (i * (last - first) + m + x - first) * W : nullptr;
-              T v = fresh ? sum[x] : *so_far + sum[x];
-              if (!flush) {
-                *so_far = v;
-                continue;
-              }
-              if (k >= block_limit) v += *y;
-              if (done && e.bias) v += e.bias[group * z.rows + m + x];
-              if (done && add) v += add[y - out];
-              if (done && e.relu) v = v < 0 ? T(0) : v;
-              bad |= v != v;
-              *y = v;
-            }
+          T cells[block_terms];
+          for (int64_t x = 0; x < n; ++x) cells[x] = source[panel.base + taps[x]];
+          dots(first_row, a.depth, count, cells, n, fresh, sum, W);
+        } else {
+          bool whole = panel.whole && !deep;
+          Column<T> job{first_row, a.depth, off, n, (p.packed ? panels : copy) + panel.base, sum, nullptr, nullptr, sum, W,
+                        false, false};
+          if (whole) {
+            job.out = out + m0 * z.out_channel + runs[0].to, job.pitch = z.out_channel;
+            job.before = job.out;
+            job.relu = done && e.relu, job.watch = done && z.absent;
+            if (done && bias) job.bias = bias + m0;
+            if (done && add) job.add = add + (job.out - out);
           }
-          continue;
+          if (fresh) job.before = nullptr;
+          bad |= column<Packed>(panel.vectors, job, count);
+          if (whole) continue;
         }
-        bool direct = panel.whole && !deep;
-        alignas(64) T spare[3][2 * panel_rows * W];
-        Tile<T> t1;
-        t1.depth = depth, t1.off = off, t1.terms = n, t1.b = (p.packed ? panels : copy) + panel.base;
-        t1.more = nullptr, t1.more_pitch = W;
-        t1.relu = done && e.relu, t1.watch = done && z.absent;
-        for (int64_t m = m0; m < m1;) {
-          int r = tile_rows(m1 - m, panel.vectors);
-          t1.a = a0 + (Packed ? (m - m0) / panel_rows * panel_rows * depth + m % panel_rows : (m - m0) * depth);
-          t1.bias = done && e.bias ? e.bias + group * z.rows + m : nullptr;
-          T* sum = keep ? sums + (i * (last - first) + m - first) * W : nullptr;
-          if (direct) {
-            T* y = out + m * z.out_channel + runs[0].to;
-            t1.before = fresh ? nullptr : y, t1.before_pitch = z.out_channel;
-            t1.add = done && add ? add + (y - out) : nullptr, t1.add_pitch = z.out_channel;
-            t1.out = y, t1.out_pitch = z.out_channel;
-            bad |= run_tile<Packed>(r, panel.vectors, t1);
-            m += r;
-            continue;
-          }
-          auto gather = [&](const T* from, T* to) {
-            for (int j = 0; j < r; ++j)
-              for (int x = 0; x < panel.runs; ++x)
-                for (int l = 0; l < runs[x].length; ++l)
-                  to[j * W + runs[x].at + l] = from[(m + j) * z.out_channel + runs[x].to + l * z.col().out];
-            return to;
-          };
-          t1.before = fresh ? nullptr : sum, t1.before_pitch = W;
-          t1.more = flush && k >= block_limit ? gather(out, spare[0]) : nullptr;
-          t1.add = done && add ? gather(add, spare[1]) : nullptr, t1.add_pitch = W;
-          t1.out = flush ? spare[2] : sum, t1.out_pitch = W;
-          bad |= run_tile<Packed>(r, panel.vectors, t1);
-          if (flush)
-            for (int j = 0; j < r; ++j)
-              for (int x = 0; x < panel.runs; ++x) {
-                T* y = out + (m + j) * z.out_channel + runs[x].to;
-                const T* from = spare[2] + j * W + runs[x].at;
-                int64_t pitch = z.col().out;
-                if (pitch == 1)
-                  for (int l = 0; l < runs[x].length; ++l) y[l] = from[l];
-                else
-                  for (int l = 0; l < runs[x].length; ++l) y[l * pitch] = from[l];
-              }
-          m += r;
-        }
+        if (flush)
+          bad |= scatter(z, panel, runs, sum, count, k >= block_limit, done, done && bias ? bias + m0 : nullptr,
+                         add ? add + m0 * z.out_channel : nullptr, e.relu, out + m0 * z.out_channel);
       }
-    }
   }
   return bad;
 }
@@ -886,24 +847,19 @@ template <int R, int N, class T>
 [[gnu::noinline]] void sum_cells(const T* a, int64_t cells, const T* b, T* sums, bool fresh) {
   constexpr int64_t W = panel_width<T>;
   Vector<T> acc[R][N];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) acc[r][v] = broadcast(T(-0.0));
+  each<R, N>([&](int r, int v) { acc[r][v] = broadcast(T(-0.0)); });
   for (int64_t i = 0; i < cells; i += W, a += packed_panel<T>) {
     int64_t n = least(W, cells - i);
+#pragma GCC unroll 4
     for (int64_t l = 0; l < n; ++l, b += W) {
-      Vector<T> x[N];
-      for (int v = 0; v < N; ++v) x[v] = load(b + v * lanes<T>);
-      for (int r = 0; r < R; ++r) {
-        Vector<T> s = broadcast(a[r * W + l]);
-        for (int v = 0; v < N; ++v) acc[r][v] += s * x[v];
-      }
+      multiply_term<R, N, false>(a, W, l, b, acc);
+      asm volatile("" ::: "memory");  // as in multiply
     }
   }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) {
-      T* y = sums + r * W + v * lanes<T>;
-      store(y, fresh ? acc[r][v] : acc[r][v] + load(y));
-    }
+  each<R, N>([&](int r, int v) {
+    T* y = sums + r * W + v * lanes<T>;
+    store(y, fresh ? acc[r][v] : acc[r][v] + load(y));
+  });
 }
 template <int R, class T>
 inline void sum_cells(int vectors, const T* a, int64_t cells, const T* b, T* sums, bool fresh) {
