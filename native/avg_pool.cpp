@@ -95,7 +95,7 @@ void avg_pool(const Pool& pool, i64 planes, const T* x, T* y, Mean mean, T divis
         for (i64 p = p0; p < p1; ++p) {
             const T* plane = x + p * pool.cells_in;
             T* out = y + p * pool.cells_out + o0 * rest;
-            reducer.run_blocks(plane, o0, o1, {out}, memory, nullptr, [&](i64 b0, i64 b1, typename Sum<T>::Ref at) {
+            reducer.run_blocks(plane, o0, o1, {out}, memory, [&](i64 b0, i64 b1, typename Sum<T>::Ref at) {
                 divide(pool, b0, b1, at.v, at.v, mean, divisor);
                 i64 n = (b1 - b0) * rest;
                 if (all_finite(at.v, n)) return;
@@ -125,17 +125,17 @@ void avg_pool_vjp(const Pool& pool, i64 planes, const T* g, T* dx, Mean mean, T 
     const Pool& back = *pool.transposed;
     Reducer<Sum<T>> reducer(back, nullptr);
     const i64 rest_out = pool.cells_out / pool.axes[0].m, rest_in = pool.cells_in / pool.axes[0].n;
+    const i64 step = reducer.top_block(), room = reducer.cells_read(step);
     over_parts(back, planes, [&](i64 p0, i64 p1, i64 i0, i64 i1) {
-        char* memory = static_cast<char*>(scratch(reducer.bytes() + reducer.prepared_bytes()));
-        for (i64 p = p0; p < p1; ++p) {
-            const T* plane = g + p * pool.cells_out;
-            auto share = [&](const T* from, i64 n, T* to) {
-                i64 o0 = (from - plane) / rest_out;
-                divide(pool, o0, o0 + n / rest_out, from, to, mean, divisor);
-            };
-            reducer.run_blocks(plane, i0, i1, {dx + p * pool.cells_in + i0 * rest_in}, memory, share,
-                               [](i64, i64, typename Sum<T>::Ref) {});
-        }
+        char* memory = static_cast<char*>(scratch(reducer.bytes() + (room + 128) * sizeof(T)));
+        T* share = Sum<T>::make(memory, room + 4 * lanes<T>).v;
+        for (i64 p = p0; p < p1; ++p)
+            for (i64 b0 = i0; b0 < i1; b0 += step) {
+                i64 b1 = std::min(i1, b0 + step), lo, hi;
+                cells_of(back.axes[0], b0, b1, lo, hi);
+                divide(pool, lo, hi, g + p * pool.cells_out + lo * rest_out, share, mean, divisor);
+                reducer.run(0, origin(share, lo * rest_out), 0, b0, b1, {dx + p * pool.cells_in + b0 * rest_in}, memory);
+            }
     });
 }
 

@@ -77,6 +77,49 @@ void bind_pools(nb::module_& m) {
         nb::gil_scoped_release release;
         kernels().of<T>().avg_pool_vjp(tables.pool(), planes, g.data(), dx.data(), Mean(mode), T(divisor));
     }, "pool"_a, "g"_a.noconvert(), "dx"_a.noconvert(), "mode"_a, "divisor"_a);
+
+    m.def("smooth_max_pool", [](const PoolTables& tables, In<T> x, Out<T> y, double beta, bool include_pad) {
+        i64 planes = planes_of(x, tables.pool().cells_in, y, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().smooth_max_pool(tables.pool(), planes, x.data(), y.data(), T(beta), include_pad);
+    }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "beta"_a, "include_pad"_a);
+
+    m.def("smooth_max_pool_jvp", [](const PoolTables& tables, In<T> x, std::optional<In<T>> t, Out<T> dy, double beta,
+                                    double dbeta, bool include_pad) {
+        i64 planes = planes_of(x, tables.pool().cells_in, dy, tables.pool().cells_out);
+        if (t) planes_of(*t, tables.pool().cells_in, dy, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().smooth_max_pool_jvp(tables.pool(), planes, x.data(), t ? t->data() : nullptr, dy.data(),
+                                              T(beta), T(dbeta), include_pad);
+    }, "pool"_a, "x"_a.noconvert(), "t"_a.none().noconvert(), "dy"_a.noconvert(), "beta"_a, "dbeta"_a, "include_pad"_a);
+
+    m.def("smooth_max_pool_vjp", [](const PoolTables& tables, In<T> x, In<T> g, Out<T> dx, double beta, bool include_pad) {
+        i64 planes = planes_of(x, tables.pool().cells_in, g, tables.pool().cells_out);
+        planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        return kernels().of<T>().smooth_max_pool_vjp(tables.pool(), planes, x.data(), g.data(), dx.data(), T(beta),
+                                                     include_pad);
+    }, "pool"_a, "x"_a.noconvert(), "g"_a.noconvert(), "dx"_a.noconvert(), "beta"_a, "include_pad"_a);
+
+    m.def("lp_pool", [](const PoolTables& tables, In<T> x, Out<T> y, double p) {
+        i64 planes = planes_of(x, tables.pool().cells_in, y, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().lp_pool(tables.pool(), planes, x.data(), y.data(), T(p));
+    }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "p"_a);
+
+    m.def("lp_pool_jvp", [](const PoolTables& tables, In<T> x, In<T> t, Out<T> dy, double p) {
+        i64 planes = planes_of(x, tables.pool().cells_in, dy, tables.pool().cells_out);
+        planes_of(t, tables.pool().cells_in, dy, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().lp_pool_jvp(tables.pool(), planes, x.data(), t.data(), dy.data(), T(p));
+    }, "pool"_a, "x"_a.noconvert(), "t"_a.noconvert(), "dy"_a.noconvert(), "p"_a);
+
+    m.def("lp_pool_vjp", [](const PoolTables& tables, In<T> x, In<T> g, Out<T> dx, double p) {
+        i64 planes = planes_of(x, tables.pool().cells_in, g, tables.pool().cells_out);
+        planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().lp_pool_vjp(tables.pool(), planes, x.data(), g.data(), dx.data(), T(p));
+    }, "pool"_a, "x"_a.noconvert(), "g"_a.noconvert(), "dx"_a.noconvert(), "p"_a);
 }
 
 // The axes of a convolution, and the sizes of its arrays: x is (B, Cin, *n), w (Cout, Cin/groups, *k), y (B, Cout, *m).

@@ -34,7 +34,7 @@ struct Gather {
   List<Axis> axes;         // outermost first, the batch among them; the last two are rows and columns
   List<int64_t> off, place;
   int64_t rows, channels, groups;         // per group
-  int64_t in_channel, out_channel, base = 0;  // distances in memory; the first output cell
+  int64_t in_size, in_channel, out_channel, base = 0;  // distances in memory; the first output cell
   int64_t cells, taps, first_place = 0;
   bool absent = false;     // some tap of some cell lies outside
 
@@ -113,19 +113,18 @@ void places(const Gather& z, List<int64_t>& place) {
     List<int64_t> next;
     for (int64_t i = 0; i < place.size; ++i)
       for (int64_t k = 0; k < x.taps; ++k) next.push(place[i] + z.place[x.tap + k]);
-    place.resize(next.size);
-    for (int64_t i = 0; i < next.size; ++i) place[i] = next[i];
+    place.swap(next);
   }
 }
 
 // A run of cells of a tile: neighbours in the copy and in the result.
 struct Run {
-  int32_t at, length;  // in its panel
-  int64_t from, to;    // in the copy of a channel, in the result
+  int32_t at, length;        // in its panel
+  int64_t from, to, packed;  // in the copy of a channel, in the result, among the packed panels
 };
 struct Panel {
   int64_t base;  // what its vectors read, beside the tap's offset
-  int32_t vectors, run, runs;
+  int32_t vectors, run, runs;  // no vectors: one cell
   bool whole;  // one run that fills the vectors: the product is stored as it is
 };
 
@@ -142,6 +141,8 @@ struct Plan {
   List<int32_t> off;                          // offset of (channel in block, tap)
   int64_t block_channels;
   bool packed, flat;
+  bool straight = false;                      // nothing is absent and lines are contiguous: no copy, panels come from the source
+  bool dots = false;                          // single cells at the end are summed by dot products
   explicit Plan(const Gather& g) : z(g) {}
   int64_t tiles() const { return col_tiles * row_tiles * slab_tiles; }
 
@@ -230,9 +231,11 @@ void cut(Plan<T>& p, int64_t cells) {
   p.col_tiles = up(col.m, p.cols), p.row_tiles = up(row.m, p.rows), p.slab_tiles = up(p.all_slabs, p.slabs);
 }
 
+inline constexpr int64_t most_dots = 3;  // that many dot products cost less than a tile of one vector
+
 // z has cells, rows, channels and taps. force_packed: the caller wants panels (weight gradients do).
 template <class T>
-void make_plan(Plan<T>& p, bool force_packed, int64_t threads) {
+void make_plan(Plan<T>& p, bool force_packed, bool dots, int64_t threads) {
   const Gather& z = p.z;
   const Axis &row = z.row(), &col = z.col();
   p.all_slabs = p.outer_taps = 1;
@@ -241,7 +244,7 @@ void make_plan(Plan<T>& p, bool force_packed, int64_t threads) {
   p.block_channels = even_split(z.channels, most(1, block_terms / z.taps));
   constexpr int64_t W = panel_width<T>, L = lanes<T>;
   int64_t most_cells = force_packed ? 256 : 768;
-  int64_t fair = up(up(z.cells * (force_packed ? 1 : z.groups), 4 * threads), W) * W;
+  int64_t fair = threads == 1 ? most_cells : up(up(z.cells * (force_packed ? 1 : z.groups), 4 * threads), W) * W;
   int64_t cells = most(least(most_cells, fair), 8 * W);
   for (;; cells = cells / 2) {
     cut(p, cells);
@@ -251,8 +254,10 @@ void make_plan(Plan<T>& p, bool force_packed, int64_t threads) {
   // Which way costs least, in vectors of work per tile: panels that end with their line, panels that run on from line
   // to line (over cells between lines that are thrown away), or packed panels (over nothing, but packing costs).
   int64_t n = p.rows * p.cols, all = n * p.slabs;
-  auto cost = [](int64_t width) {  // narrow tiles use the registers less well
+  p.dots = dots;
+  auto cost = [&](int64_t width) {  // narrow tiles use the registers less well
     int64_t v = up(width, L);
+    if (dots && v % 3 == 1 && width % L && width % L <= most_dots) return double(v - 1) + 0.2 * double(width % L);
     return double(v) + (v % 3 == 1 ? 0.4 : v % 3 == 2 ? 0.15 : 0.0);
   };
   double by_line = cost(p.cols) * double(p.rows * p.slabs);
@@ -260,11 +265,25 @@ void make_plan(Plan<T>& p, bool force_packed, int64_t threads) {
   double runs = double(all) / W + double(p.rows * p.slabs);
   double by_pack = cost(all) + (5 * runs + 2 * double(all) / L) / (double(z.rows) / 2);
   p.flat = by_slab < by_line;
-  p.packed = force_packed || by_pack < (p.flat ? by_slab : by_line);
+  p.packed = force_packed || z.taps == 1 || by_pack < (p.flat ? by_slab : by_line);
+  p.straight = p.packed && !z.absent && col.step == 1 && col.in == 1;
   if (!p.packed) return;
   p.block_channels = even_split(z.channels, most(1, packed_terms / z.taps));
   cut(p, least(cells, 256));
   lay_out(p);
+  if (!p.straight) return;
+  List<int64_t> at;  // of each tap in the source
+  at.push(0);
+  for (int64_t a = 0; a < z.axes.size; ++a) {
+    const Axis& x = z.axes[a];
+    List<int64_t> next;
+    for (int64_t i = 0; i < at.size; ++i)
+      for (int64_t k = 0; k < x.taps; ++k) next.push(at[i] + z.off[x.tap + k] * x.in);
+    at.swap(next);
+  }
+  p.straight = p.block_channels * z.in_channel < (int64_t(1) << 31);
+  for (int64_t i = 0; i < p.off.size && p.straight; ++i)
+    p.off[i] = int32_t(i / z.taps * z.in_channel + at[i % z.taps]);
 }
 
 // One tile at work: which source lines it copies, which panels it has.
@@ -281,6 +300,9 @@ struct Work {
 };
 
 template <class T>
+inline constexpr int64_t packed_panel = (packed_terms + 1) * panel_width<T>;
+
+template <class T>
 void set_tile(Work<T>& w, int64_t index) {
   const Plan<T>& p = w.p;
   const Gather& z = p.z;
@@ -291,22 +313,22 @@ void set_tile(Work<T>& w, int64_t index) {
   w.cols = least(p.cols, col.m - w.col), w.rows = least(p.rows, row.m - w.row);
   w.slabs = least(p.slabs, p.all_slabs - w.slab);
 
-  List<int64_t> to;  // of each slab
+  List<int64_t> to, source;  // of each slab
   w.plane_at.size = 0;
   for (int64_t s = 0; s < w.slabs; ++s) {
-    int64_t t = z.base;
+    int64_t t = z.base, first = 0;
     for (int64_t u = 0; u < p.outer_taps; ++u) {
       int64_t q = w.slab + s, tap = u, at = 0;
-      t = z.base;
+      t = z.base, first = 0;
       for (int64_t a = z.outers() - 1; a >= 0; --a) {
         const Axis& x = z.axes[a];
         int64_t o = q % x.m, i = o * x.step + z.off[x.tap + tap % x.taps];
-        q /= x.m, tap /= x.taps, t += o * x.out;
+        q /= x.m, tap /= x.taps, t += o * x.out, first += o * x.step * x.in;
         at = at < 0 || i < 0 || i >= x.n ? -1 : at + i * x.in;
       }
       w.plane_at.push(at);
     }
-    to.push(t);
+    to.push(t), source.push(first);
   }
   w.line_at.size = 0;
   for (int64_t l = 0; l < p.lines; ++l) {
@@ -327,17 +349,29 @@ void set_tile(Work<T>& w, int64_t index) {
   w.runs.size = w.panels.size = 0;
   auto add = [&](int64_t at, int64_t length, int64_t s, int64_t r, int64_t c) {
     int64_t from = s * p.slab + r * p.row_pitch + c;
-    w.runs.push({int32_t(at), int32_t(length), from, to[s] + (w.row + r) * row.out + (w.col + c) * col.out});
+    if (p.straight) from = source[s] + (w.row + r) * row.step * row.in + w.col + c;
+    w.runs.push({int32_t(at), int32_t(length), from, to[s] + (w.row + r) * row.out + (w.col + c) * col.out, 0});
   };
   auto close = [&](int64_t base, int64_t first, int64_t width) {
     const Run& r = w.runs[first];
     bool whole = w.runs.size == first + 1 && r.at == 0 && r.length % L == 0 && r.length == width && col.out == 1;
+    for (int64_t i = first; i < w.runs.size; ++i) w.runs[i].packed = base + w.runs[i].at;
     w.panels.push({base, int32_t(up(width, L)), int32_t(first), int32_t(w.runs.size - first), whole});
   };
   if (p.packed) {
     int64_t all = w.slabs * w.rows * w.cols, s = 0, r = 0, c = 0;
     for (int64_t i = 0; i < all; i += W) {
       int64_t first = w.runs.size, width = least(W, all - i);
+      if (p.dots && width <= most_dots) {
+        for (; i < all; ++i) {
+          add(0, 1, s, r, c);
+          w.panels.push({w.runs[first].from, 0, int32_t(first), 1, false});
+          ++first;
+          if (++c == w.cols) c = 0, ++r;
+          if (r == w.rows) r = 0, ++s;
+        }
+        break;
+      }
       for (int64_t at = 0; at < width;) {
         int64_t n = least(width - at, w.cols - c);
         add(at, n, s, r, c);
@@ -345,17 +379,20 @@ void set_tile(Work<T>& w, int64_t index) {
         if (c == w.cols) c = 0, ++r;
         if (r == w.rows) r = 0, ++s;
       }
-      close(i / W * packed_terms * W, first, width);
+      close(i / W * packed_panel<T>, first, width);
     }
     return;
   }
   for (int64_t s = 0; s < w.slabs; ++s) {
     if (!p.flat) {
       for (int64_t r = 0; r < w.rows; ++r)
-        for (int64_t c = 0; c < w.cols; c += W) {
+        for (int64_t c = 0; c < w.cols;) {
           int64_t first = w.runs.size, n = least(W, w.cols - c);
+          if (p.dots && n <= most_dots) n = 1;
           add(0, n, s, r, c);
           close(s * p.slab + r * p.row_pitch + c, first, n);
+          if (p.dots && w.cols - c <= most_dots) w.panels[w.panels.size - 1].vectors = 0;
+          c += n;
         }
       continue;
     }
@@ -373,13 +410,26 @@ void set_tile(Work<T>& w, int64_t index) {
   }
 }
 
-// out[i] = in[i*step] for i < n
+// Copies n >= lanes cells: the last vector may overlap the one before.
 template <class T>
-inline void copy_line(T* out, const T* in, int64_t step, int64_t n) {
+inline void copy_run(T* out, const T* in, int64_t n) {
+  constexpr int64_t L = lanes<T>;
+  for (int64_t i = 0; i + L < n; i += L) store(out + i, load(in + i));
+  store(out + n - L, load(in + n - L));
+}
+
+// out[i] = in[i*step] for i < n; `ahead` from here lies what will be copied next.
+template <class T>
+inline void copy_line(T* out, const T* in, int64_t step, int64_t n, int64_t ahead) {
   constexpr int64_t L = lanes<T>;
   int64_t i = 0;
   if (step == 1) {
-    for (; i + L <= n; i += L) store(out + i, load(in + i));
+    for (; i + 2 * L <= n; i += 2 * L) {
+      prefetch(in, ahead + i);
+      Vector<T> a = load(in + i), b = load(in + i + L);
+      store(out + i, a), store(out + i + L, b);
+    }
+    if (i + L <= n) store(out + i, load(in + i)), i += L;
   } else if (step == 2) {
     typedef decltype(Vector<T>{} != Vector<T>{}) Mask;
     Mask even;
@@ -406,30 +456,37 @@ void copy_channel(const Work<T>& w, const T* in, T* out) {
           continue;
         }
         for (int64_t i = 0; i < span.left; ++i) line[i] = 0;
-        copy_line(line + span.left, in + at + w.line_at[l] + span.from, col.step * col.in, span.middle);
+        copy_line(line + span.left, in + at + w.line_at[l] + span.from, col.step * col.in, span.middle, p.z.in_channel);
         for (int64_t i = span.left + span.middle; i < p.sub; ++i) line[i] = 0;
       }
   }
 }
 
-// Packs the taps `off` of the copy into panels [panel][k][width]. A run is written in whole vectors: what comes after it
-// in memory is written later, and the copy ends with room to read.
+// Packs the taps `off` of the copy (or of the source, which ends at `end`) into panels [panel][k][width]. A run is written
+// in whole vectors: what comes after it in memory is written later.
 template <class T>
-void pack_panels(const Work<T>& w, const T* copy, const int32_t* off, int64_t terms, T* out) {
+void pack_panels(const Work<T>& w, const T* copy, const T* end, const int32_t* off, int64_t terms, T* out) {
   constexpr int64_t W = panel_width<T>, L = lanes<T>;
-  for (int64_t i = 0; i < w.panels.size; ++i) {
-    const Panel& panel = w.panels[i];
-    const Run* runs = w.runs.data + panel.run;
-    T* to = out + panel.base;
-    for (int64_t k = 0; k < terms; ++k, to += W)
-      for (int r = 0; r < panel.runs; ++r) {
-        const T* from = copy + off[k] + runs[r].from;
-        T* t = to + runs[r].at;
-        int length = runs[r].length;
-        store(t, load(from));
-        if (length > L) store(t + L, load(from + L));
-        if (length > 2 * L) store(t + 2 * L, load(from + 2 * L));
+  int64_t runs = w.runs.size, ahead = w.p.straight ? 2 * w.p.z.in_channel : 0;
+  while (runs && !w.panels[w.panels.size - 1 - (w.runs.size - runs)].vectors) --runs;  // single cells are not packed
+  for (int64_t k = 0; k < terms; ++k) {
+    const T* x = copy + off[k];
+    T* y = out + k * W;
+    for (int64_t r = 0; r < runs; ++r) {
+      const Run& run = w.runs[r];
+      const T* from = x + run.from;
+      T* to = y + run.packed;
+      if (ahead) {
+        prefetch(from, ahead), prefetch(from, ahead + 2 * L);
+        if (end - from < W) {
+          for (int l = 0; l < run.length; ++l) to[l] = from[l];
+          continue;
+        }
       }
+      store(to, load(from));
+      if (run.length > L) store(to + L, load(from + L));
+      if (run.length > 2 * L) store(to + 2 * L, load(from + 2 * L));
+    }
   }
 }
 
@@ -453,36 +510,63 @@ struct WeightLayout {
   int64_t group, row, channel, kernel;
 };
 
+// to[r][c] = from[c][r] for r in first..last
+template <class T>
+void transpose_block(const T* from, int64_t pitch, int64_t columns, int64_t first, int64_t last, T* to, int64_t to_pitch) {
+  constexpr int64_t L = lanes<T>;
+  for (int64_t r0 = first; r0 < last; r0 += 2 * L)  // two vectors make a line on most machines
+    for (int64_t c = 0; c < columns; c += L)
+      for (int64_t r = r0; r < least(last, r0 + 2 * L); r += L) {
+        if (c + L <= columns && r + L <= last) {
+          Vector<T> m[lanes<T>];
+          for (int64_t i = 0; i < L; ++i) m[i] = load(from + (c + i) * pitch + r);
+          transpose<T>(m);
+          for (int64_t i = 0; i < L; ++i) store(to + (r + i) * to_pitch + c, m[i]);
+          continue;
+        }
+        for (int64_t i = c; i < least(columns, c + L); ++i)
+          for (int64_t j = r; j < least(last, r + L); ++j) to[j * to_pitch + i] = from[i * pitch + j];
+      }
+}
+
 template <class T>
 void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, WeightLayout l, int64_t threads) {
   a.depth = z.channels * z.taps;
   bool as_is = l.channel == l.kernel && z.taps == l.kernel && l.row == a.depth;
-  if (as_is && z.cells < 2048) {
+  if (as_is && z.cells < 2048) {  // few cells: packing would cost more than it gains
     a.data = w, a.group = l.group;
     return;
   }
   List<int64_t> place;
   places(z, place);
-  int64_t panels = up(z.rows, panel_rows);
-  a.packed = true;
-  a.group = panels * panel_rows * a.depth;
+  a.packed = z.cells >= 2048;
+  int64_t unit = a.packed ? panel_rows : 1, units = up(z.rows, unit);
+  a.group = units * unit * a.depth;
   T* out = workspace<T>(packed_weights_slot, z.groups * a.group);
   a.data = out;
-  constexpr int64_t B = 16;  // channels at a time, so that lines read are used whole
-  int64_t chunk = up(panels, most(1, least(panels, threads)));
-  int64_t chunks = up(panels, chunk);
+  bool runs = true;  // whether the taps of a channel are neighbours
+  for (int64_t t = 0; t < z.taps; ++t) runs &= place[t] == place[0] + t;
+  constexpr int64_t B = 16, L = lanes<T>;  // B channels at a time, so that lines read are used whole
+  int64_t chunk = up(up(units, most(1, least(units, threads))), L) * L, chunks = up(units, chunk);
   auto task = [&](int64_t i) {
-    int64_t g = i / chunks, first = i % chunks * chunk, last = least(panels, first + chunk);
+    int64_t g = i / chunks, first = i % chunks * chunk, last = least(units, first + chunk);
+    const T* from = w + g * l.group + place[0];
+    T* to = out + g * a.group;
+    if (!a.packed && z.taps == 1 && l.row == 1) return transpose_block(from, l.channel, z.channels, first, last, to, a.depth);
     for (int64_t c0 = 0; c0 < z.channels; c0 += B)
-      for (int64_t p = first; p < last; ++p) {
-        int64_t n = least(panel_rows, z.rows - p * panel_rows);
+      for (int64_t u = first; u < last; ++u)
         for (int64_t c = c0; c < least(z.channels, c0 + B); ++c) {
-          const T* from = w + g * l.group + p * panel_rows * l.row + c * l.channel;
-          T* to = out + g * a.group + (p * a.depth + c * z.taps) * panel_rows;
-          for (int64_t t = 0; t < z.taps; ++t, to += panel_rows)
-            for (int64_t r = 0; r < n; ++r) to[r] = from[r * l.row + place[t]];
+          const T* x = from + u * unit * l.row + c * l.channel;
+          T* y = to + (u * a.depth + c * z.taps) * unit;
+          int64_t n = least(unit, z.rows - u * unit);
+          if (a.packed)
+            for (int64_t t = 0; t < z.taps; ++t, y += unit)
+              for (int64_t r = 0; r < n; ++r) y[r] = x[r * l.row + place[t] - place[0]];
+          else if (runs && z.taps >= L)
+            copy_run(y, x, z.taps);
+          else
+            for (int64_t t = 0; t < z.taps; ++t) y[t] = x[place[t] - place[0]];
         }
-      }
   };
   if (z.groups * a.group < 32768) {
     for (int64_t i = 0; i < z.groups * chunks; ++i) task(i);
@@ -491,102 +575,99 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, WeightLayout
   }
 }
 
-// Asks for the next rows while these are at work: they come from afar, in pieces too short for the hardware to guess.
-template <bool Packed, class T>
-inline void prefetch_rows(const T* rows, int64_t depth, int64_t m, int64_t last, int64_t k, int64_t terms) {
-  constexpr int64_t line = 64 / sizeof(T);
-  if (m + panel_rows > last) return;
-  if constexpr (Packed) {
-    const T* a = rows + (m / panel_rows * depth + k) * panel_rows;
-    for (int64_t i = 0; i < terms * panel_rows; i += line) __builtin_prefetch(a + i);
-  } else {
-    for (int r = 0; r < panel_rows; ++r)
-      for (int64_t i = 0; i < terms; i += line) __builtin_prefetch(rows + (m + r) * depth + k + i);
-  }
+// Stores `rows` rows of a panel that does not lie in one piece in the result.
+template <class T>
+bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums, int64_t rows, bool more, bool done,
+             const T* bias, const T* add, bool relu, T* out) {
+  int64_t pitch = z.col().out;
+  bool bad = false;
+  for (int64_t m = 0; m < rows; ++m, sums += panel_width<T>)
+    for (int x = 0; x < panel.runs; ++x) {
+      int64_t first = m * z.out_channel + runs[x].to;
+      const T* from = sums + runs[x].at;
+      T* y = out + first;
+      if (!more && !add && !relu) {  // almost always
+        T b = bias ? bias[m] : T(-0.0);
+        if (pitch == 1)
+          for (int l = 0; l < runs[x].length; ++l) y[l] = from[l] + b;
+        else
+          for (int l = 0; l < runs[x].length; ++l) y[l * pitch] = from[l] + b;
+        for (int l = 0; l < runs[x].length; ++l) bad |= from[l] != from[l];
+        continue;
+      }
+      for (int l = 0; l < runs[x].length; ++l) {
+        T v = more ? y[l * pitch] + from[l] : from[l];
+        if (done && bias) v += bias[m];
+        if (done && add) v += add[first + l * pitch];
+        if (done && relu) v = v < 0 ? T(0) : v;
+        bad |= v != v;
+        y[l * pitch] = v;
+      }
+    }
+  return bad;
 }
 
 // Rows first..last of one group over one tile.
+inline constexpr int64_t row_block = 128;  // so that its terms stay in the second cache
 template <bool Packed, class T>
 bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_t first, int64_t last, const T* in,
               const Epilogue<T>& e, T* out) {
   const Plan<T>& p = w.p;
   const Gather& z = p.z;
   constexpr int64_t W = panel_width<T>;
-  int64_t blocks = p.blocks();
+  int64_t blocks = p.blocks(), copied = p.copy_size();
   bool deep = blocks > block_limit;  // then levels of block_limit blocks are added to the output one by one
-  int64_t copied = p.copy_size(), packed = p.packed ? (w.panels.size * packed_terms + 1) * W : 0;
-  T* copy = workspace<T>(tile_slot, copied + packed);
+  T* copy = workspace<T>(tile_slot, copied + (p.packed ? w.panels.size * packed_panel<T> + W : 0));
   T* panels = copy + copied;
-  bool keep = blocks > 1;  // sums of broken panels wait here for the next block
-  T* sums = keep ? workspace<T>(sums_slot, w.panels.size * (last - first) * W) : nullptr;
-  static thread_local int32_t even[block_terms];
-  if (p.packed)
-    for (int64_t k = 0; k < block_terms; ++k) even[k] = int32_t(k * W);
+  // Sums of panels that do not lie in one piece in the result.
+  T* sums = workspace<T>(sums_slot, w.panels.size * (blocks > 1 ? last - first : row_block) * W);
+  int32_t even[packed_terms];
+  for (int64_t k = 0; k < packed_terms && p.packed; ++k) even[k] = int32_t(k * W);
+  const T* in_end = in + z.in_size;
   in += group * z.channels * z.in_channel;
   out += group * z.rows * z.out_channel;
   const T* add = e.add ? e.add + group * z.rows * z.out_channel : nullptr;
+  const T* bias = e.bias ? e.bias + group * z.rows : nullptr;
   const T* rows = a.data + group * a.group;
   bool bad = false;
   for (int64_t k = 0; k < blocks; ++k) {
     auto [c, t, n] = p.block(k);
-    if (t == 0)
+    const T* source = p.straight ? in + c * z.in_channel : copy;
+    if (t == 0 && !p.straight)
       for (int64_t i = 0; i < up(n, z.taps); ++i) copy_channel(w, in + (c + i) * z.in_channel, copy + i * p.channel);
-    const int32_t* off = p.off.data + t;
-    if (p.packed) pack_panels(w, copy, off, n, panels), off = even;
+    const int32_t *taps = p.off.data + t, *off = taps;
+    if (p.packed) pack_panels(w, source, in_end, taps, n, panels), off = even;
     bool fresh = k % block_limit == 0, done = k == blocks - 1;
     bool flush = done || (k + 1) % block_limit == 0;
-    for (int64_t m0 = first; m0 < last; m0 += 64 * panel_rows)
+    for (int64_t m0 = first; m0 < last; m0 += row_block)
       for (int64_t i = 0; i < w.panels.size; ++i) {
         const Panel& panel = w.panels[i];
         const Run* runs = w.runs.data + panel.run;
-        int64_t m1 = least(last, m0 + 64 * panel_rows);
-        bool direct = panel.whole && !deep;
-        alignas(64) T spare[3][2 * panel_rows * W];
-        Tile<T> t1;
-        t1.depth = a.depth, t1.off = off, t1.terms = n, t1.b = (p.packed ? panels : copy) + panel.base;
-        t1.more = nullptr, t1.more_pitch = W;
-        t1.relu = done && e.relu, t1.watch = done && z.absent;
-        for (int64_t m = m0; m < m1;) {
-          int r = tile_rows(m1 - m, panel.vectors);
-          if (i == 0) prefetch_rows<Packed>(rows, a.depth, m + r, m1, c * z.taps + t, n);
-          t1.a = rows + (Packed ? m / panel_rows * panel_rows * a.depth + m % panel_rows : m * a.depth);
-          t1.a += Packed ? (c * z.taps + t) * panel_rows : c * z.taps + t;
-          t1.bias = done && e.bias ? e.bias + group * z.rows + m : nullptr;
-          T* sum = keep ? sums + (i * (last - first) + m - first) * W : nullptr;
-          if (direct) {
-            T* y = out + m * z.out_channel + runs[0].to;
-            t1.before = fresh ? nullptr : y, t1.before_pitch = z.out_channel;
-            t1.add = done && add ? add + (y - out) : nullptr, t1.add_pitch = z.out_channel;
-            t1.out = y, t1.out_pitch = z.out_channel;
-            bad |= run_tile<Packed>(r, panel.vectors, t1);
-            m += r;
-            continue;
+        int64_t count = least(row_block, last - m0);
+        T* sum = sums + (blocks > 1 ? i * (last - first) + m0 - first : 0) * W;
+        const T* first_row = rows + m0 * a.depth + (c * z.taps + t) * (Packed ? panel_rows : 1);
+        if (!panel.vectors) {
+          T cells[block_terms];
+          for (int64_t x = 0; x < n; ++x) cells[x] = source[panel.base + taps[x]];
+          dots(first_row, a.depth, count, cells, n, fresh, sum, W);
+        } else {
+          bool whole = panel.whole && !deep;
+          Column<T> job{first_row, a.depth, off, n, (p.packed ? panels : copy) + panel.base, sum, nullptr, nullptr, sum, W,
+                        false, false};
+          if (whole) {
+            job.out = out + m0 * z.out_channel + runs[0].to, job.pitch = z.out_channel;
+            job.before = job.out;
+            job.relu = done && e.relu, job.watch = done && z.absent;
+            if (done && bias) job.bias = bias + m0;
+            if (done && add) job.add = add + (job.out - out);
           }
-          auto gather = [&](const T* from, T* to) {
-            for (int j = 0; j < r; ++j)
-              for (int x = 0; x < panel.runs; ++x)
-                for (int l = 0; l < runs[x].length; ++l)
-                  to[j * W + runs[x].at + l] = from[(m + j) * z.out_channel + runs[x].to + l * z.col().out];
-            return to;
-          };
-          t1.before = fresh ? nullptr : sum, t1.before_pitch = W;
-          t1.more = flush && k >= block_limit ? gather(out, spare[0]) : nullptr;
-          t1.add = done && add ? gather(add, spare[1]) : nullptr, t1.add_pitch = W;
-          t1.out = flush ? spare[2] : sum, t1.out_pitch = W;
-          bad |= run_tile<Packed>(r, panel.vectors, t1);
-          if (flush)
-            for (int j = 0; j < r; ++j)
-              for (int x = 0; x < panel.runs; ++x) {
-                T* y = out + (m + j) * z.out_channel + runs[x].to;
-                const T* from = spare[2] + j * W + runs[x].at;
-                int64_t pitch = z.col().out;
-                if (pitch == 1)
-                  for (int l = 0; l < runs[x].length; ++l) y[l] = from[l];
-                else
-                  for (int l = 0; l < runs[x].length; ++l) y[l * pitch] = from[l];
-              }
-          m += r;
+          if (fresh) job.before = nullptr;
+          bad |= column<Packed>(panel.vectors, job, count);
+          if (whole) continue;
         }
+        if (flush)
+          bad |= scatter(z, panel, runs, sum, count, k >= block_limit, done, done && bias ? bias + m0 : nullptr,
+                         add ? add + m0 * z.out_channel : nullptr, e.relu, out + m0 * z.out_channel);
       }
   }
   return bad;
@@ -640,9 +721,9 @@ template <class T>
 void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, int64_t weights, const Epilogue<T>& e, T* out) {
   int64_t threads = num_threads();
   Plan<T> p(z);
-  make_plan(p, false, threads);
   PackedWeights<T> a;
   pack_weights(a, z, w, l, threads);
+  make_plan(p, false, !a.packed, threads);
   // Tasks: tiles x groups; where these are few, the rows are shared out too; where they are tiny, groups are joined.
   int64_t tiles = p.tiles(), work = z.channels * z.taps * z.rows * most(1, z.cells / most(1, tiles));
   int64_t row_chunks = 1;
@@ -688,7 +769,7 @@ void forward_gather(Gather& z, const Conv& c) {
   Sizes s = sizes(axes, d);
   z.groups = groups;
   z.rows = cout / groups, z.channels = cin / groups;
-  z.in_channel = s.n, z.out_channel = s.m;
+  z.in_size = batch * cin * s.n, z.in_channel = s.n, z.out_channel = s.m;
   z.off.reserve(8);
   add_axis(z, Axis{batch, batch, 1, cin * s.n, cout * s.m, 0, 0, false}, 1, 0,
            [](int64_t, int64_t& o) { return o = 0, true; });
@@ -714,7 +795,7 @@ bool residue_gather(Gather& z, int64_t residue, const Conv& c) {
   auto [axes, d, groups, batch, cin, cout] = c;
   Sizes s = sizes(axes, d);
   z.groups = groups, z.rows = cin / groups, z.channels = cout / groups;
-  z.in_channel = s.m, z.out_channel = s.n;
+  z.in_size = batch * cout * s.m, z.in_channel = s.m, z.out_channel = s.n;
   add_axis(z, Axis{batch, batch, 1, cout * s.m, cin * s.n, 0, 0, false}, 1, 0,
            [](int64_t, int64_t& o) { return o = 0, true; });
   int64_t in = s.m, out = s.n, place = s.kernel;
@@ -766,24 +847,19 @@ template <int R, int N, class T>
 [[gnu::noinline]] void sum_cells(const T* a, int64_t cells, const T* b, T* sums, bool fresh) {
   constexpr int64_t W = panel_width<T>;
   Vector<T> acc[R][N];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) acc[r][v] = broadcast(T(-0.0));
-  for (int64_t i = 0; i < cells; i += W, a += packed_terms * W) {
+  each<R, N>([&](int r, int v) { acc[r][v] = broadcast(T(-0.0)); });
+  for (int64_t i = 0; i < cells; i += W, a += packed_panel<T>) {
     int64_t n = least(W, cells - i);
+#pragma GCC unroll 4
     for (int64_t l = 0; l < n; ++l, b += W) {
-      Vector<T> x[N];
-      for (int v = 0; v < N; ++v) x[v] = load(b + v * lanes<T>);
-      for (int r = 0; r < R; ++r) {
-        Vector<T> s = broadcast(a[r * W + l]);
-        for (int v = 0; v < N; ++v) acc[r][v] += s * x[v];
-      }
+      multiply_term<R, N, false>(a, W, l, b, acc);
+      asm volatile("" ::: "memory");  // as in multiply
     }
   }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) {
-      T* y = sums + r * W + v * lanes<T>;
-      store(y, fresh ? acc[r][v] : acc[r][v] + load(y));
-    }
+  each<R, N>([&](int r, int v) {
+    T* y = sums + r * W + v * lanes<T>;
+    store(y, fresh ? acc[r][v] : acc[r][v] + load(y));
+  });
 }
 template <int R, class T>
 inline void sum_cells(int vectors, const T* a, int64_t cells, const T* b, T* sums, bool fresh) {
@@ -799,6 +875,7 @@ void sum_tiles(const Plan<T>& p, int64_t group, int64_t block, int64_t first, in
   const Gather& z = p.z;
   constexpr int64_t W = panel_width<T>;
   auto [c, t, n] = p.block(block);
+  const T* x_end = x + z.in_size;
   x += group * z.channels * z.in_channel;
   g += group * z.rows * z.out_channel;
   int64_t size = up(z.rows, W) * n * W;
@@ -807,12 +884,13 @@ void sum_tiles(const Plan<T>& p, int64_t group, int64_t block, int64_t first, in
     Work<T> w(p);
     set_tile(w, tile);
     int64_t cells = w.slabs * w.rows * w.cols;
-    int64_t size_of_panels = (w.panels.size * packed_terms + 1) * W;
+    int64_t size_of_panels = w.panels.size * packed_panel<T> + W;
     T* copy = workspace<T>(tile_slot, p.copy_size() + size_of_panels + up(cells, W) * W * W);
     T* panels = copy + p.copy_size();
     T* packed = panels + size_of_panels;
-    for (int64_t i = 0; i < up(n, z.taps); ++i) copy_channel(w, x + (c + i) * z.in_channel, copy + i * p.channel);
-    pack_panels(w, copy, p.off.data + t, n, panels);
+    for (int64_t i = 0; i < up(n, z.taps) && !p.straight; ++i)
+      copy_channel(w, x + (c + i) * z.in_channel, copy + i * p.channel);
+    pack_panels(w, p.straight ? x + c * z.in_channel : copy, x_end, p.off.data + t, n, panels);
     bool fresh = (tile - first) % block_limit == 0;
     for (int64_t m = 0; m < z.rows; m += W) {
       int64_t width = least(W, z.rows - m);
@@ -868,7 +946,7 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
   places(z, place);
   int64_t threads = num_threads();
   Plan<T> p(z);
-  make_plan(p, true, threads);
+  make_plan(p, true, false, threads);
   constexpr int64_t W = panel_width<T>;
   int64_t tiles = p.tiles(), blocks = p.blocks();
   // Blocks of dw are independent. Where they are too few, the cells are shared out too, and the shares added in order.
@@ -879,16 +957,20 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
   bool bad = false;
   auto finish = [&](int64_t group, int64_t block, const T* sums) {  // turns [channel panel][row][channel] into dw
     auto [c, t, n] = p.block(block);
+    T* to = dw + (group * z.rows * z.channels + c) * s.kernel;
     bool nan = false;
-    T* to = dw + group * z.rows * z.channels * s.kernel;
-    for (int64_t m = 0; m < z.rows; ++m) {
-      const T* from = sums + m / W * n * W + m % W;
-      T* row = to + (m * z.channels + c) * s.kernel;
-      for (int64_t r = 0; r < n; ++r) {
-        T v = from[r * W];
-        nan |= v != v;
-        row[(t + r) / z.taps * s.kernel + place[(t + r) % z.taps]] = v;
+    for (int64_t m = 0; m < z.rows; m += W) {
+      const T* from = sums + m * n;
+      int64_t width = least(W, z.rows - m), pitch = z.channels * s.kernel;
+      for (int64_t i = 0; i < n && z.absent; ++i)
+        for (int64_t l = 0; l < width; ++l) nan |= from[i * W + l] != from[i * W + l];
+      if (z.taps == s.kernel) {
+        transpose_block(from, W, n, 0, width, to + m * pitch + t, pitch);
+        continue;
       }
+      for (int64_t r = 0; r < n; ++r)
+        for (int64_t l = 0; l < width; ++l)
+          to[(m + l) * pitch + (t + r) / z.taps * s.kernel + place[(t + r) % z.taps]] = from[r * W + l];
     }
     if (nan) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
   };

@@ -58,9 +58,21 @@ struct List {
     if (size == room) reserve(size < 8 ? 16 : 2 * size);
     data[size++] = v;
   }
+  void swap(List& o) {
+    T* d = data;
+    int64_t s = size, r = room;
+    data = o.data, size = o.size, room = o.room;
+    o.data = d, o.size = s, o.room = r;
+  }
   T& operator[](int64_t i) { return data[i]; }
   const T& operator[](int64_t i) const { return data[i]; }
 };
+
+// An address that need not be valid.
+template <class T>
+inline void prefetch(const T* p, int64_t elements) {
+  __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) + elements * sizeof(T)), 0, 2);
+}
 
 // Rows of the broadcast operand: packed [row panel][k][panel_rows], or plain rows of depth k (no packing at all).
 template <bool Packed, class T>
@@ -69,18 +81,62 @@ inline T element(const T* a, int64_t depth, int r, int64_t k) {
   return a[r * depth + k];
 }
 
+// One more term: acc[r][v] += a[r][k] * p[v*lanes ...]
+template <int R, int N, bool Packed, class T>
+[[gnu::always_inline]] inline void multiply_term(const T* a, int64_t depth, int64_t k, const T* p, Vector<T> (&acc)[R][N]) {
+  Vector<T> x[N];
+#pragma GCC unroll 8
+  for (int v = 0; v < N; ++v) x[v] = load(p + v * lanes<T>);
+#pragma GCC unroll 64
+  for (int r = 0; r < R; ++r) {
+    Vector<T> s = broadcast(element<Packed>(a, depth, r, k));
+#pragma GCC unroll 8
+    for (int v = 0; v < N; ++v) acc[r][v] += s * x[v];
+  }
+}
+
 // acc[r][v] += sum_k a[r][k] * b[off[k] + v*lanes ...]
 template <int R, int N, bool Packed, class T>
 [[gnu::always_inline]] inline void multiply(const T* a, int64_t depth, const int32_t* off, int64_t terms, const T* b,
                                             Vector<T> (&acc)[R][N]) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int64_t k = 0; k < terms; ++k) {
-    const T* p = b + off[k];
-    Vector<T> x[N];
-    for (int v = 0; v < N; ++v) x[v] = load(p + v * lanes<T>);
-    for (int r = 0; r < R; ++r) {
-      Vector<T> s = broadcast(element<Packed>(a, depth, r, k));
-      for (int v = 0; v < N; ++v) acc[r][v] += s * x[v];
+    multiply_term<R, N, Packed>(a, depth, k, b + off[k], acc);
+    asm volatile("" ::: "memory");  // or the compiler loads ahead and runs out of registers
+  }
+}
+
+// The sums of R rows, a[r] . x, both contiguous: for single cells, which would waste a vector each.
+template <int R, class T>
+inline void dot(const T* a, int64_t depth, const T* x, int64_t terms, T* out) {
+  constexpr int L = lanes<T>;
+  Vector<T> acc[R];
+  for (int r = 0; r < R; ++r) acc[r] = broadcast(T(-0.0));
+  int64_t k = 0;
+  for (; k + L <= terms; k += L) {
+    Vector<T> v = load(x + k);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) acc[r] += load(a + r * depth + k) * v;
+  }
+  for (int r = 0; r < R; ++r) {
+    T s = T(-0.0);
+    for (int l = 0; l < L; ++l) s += acc[r][l];
+    for (int64_t i = k; i < terms; ++i) s += a[r * depth + i] * x[i];
+    out[r] = s;
+  }
+}
+
+// sums[r*pitch] (+)= a[r] . x for all rows.
+template <class T>
+void dots(const T* a, int64_t depth, int64_t rows, const T* x, int64_t terms, bool fresh, T* sums, int64_t pitch) {
+  T s[4];
+  for (int64_t r = 0; r < rows; r += 4, a += 4 * depth) {
+    int n = rows - r < 4 ? int(rows - r) : 4;
+    if (n == 4) dot<4>(a, depth, x, terms, s);
+    else for (int i = 0; i < n; ++i) dot<1>(a + i * depth, depth, x, terms, s + i);
+    for (int i = 0; i < n; ++i) {
+      T& sum = sums[(r + i) * pitch];
+      sum = fresh ? s[i] : sum + s[i];
     }
   }
 }
@@ -93,74 +149,69 @@ struct Epilogue {
   bool relu = false;
 };
 
-// One tile of the product. `before`, `more`: sums so far (or null), `add`: see Epilogue.
+// Some rows of the product over one panel. `before`: sums so far (or null); `bias`, `add`, `relu`: see Epilogue.
 template <class T>
-struct Tile {
+struct Column {
   const T* a;
   int64_t depth;
   const int32_t* off;
   int64_t terms;
-  const T* b;
-  const T *before, *more, *bias, *add;
-  int64_t before_pitch, more_pitch, add_pitch;
+  const T *b, *before, *bias, *add;
   T* out;
-  int64_t out_pitch;
+  int64_t pitch;     // of before, add and out
   bool relu, watch;  // watch: say whether a NaN came out
 };
 
+// f(r, v) for every accumulator, unrolled early enough that they stay in registers.
+template <int R, int N, class F>
+[[gnu::always_inline]] inline void each(F f) {
+#pragma GCC unroll 64
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < N; ++v) f(r, v);
+}
+
+// The next R rows of a column.
 template <int R, int N, bool Packed, class T>
-[[gnu::noinline]] bool tile(const Tile<T>& t) {
+[[gnu::always_inline]] inline bool tile(Column<T>& t) {
+  constexpr int L = lanes<T>;
   Vector<T> acc[R][N];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) acc[r][v] = broadcast(T(-0.0));  // so that a sum of -0 stays -0
+  each<R, N>([&](int r, int v) { acc[r][v] = broadcast(T(-0.0)); });  // so that a sum of -0 stays -0
+  for (int r = 0; r < R; ++r)  // what is written last is asked for first
+    for (int i = 0; i < N * L; i += 64 / int(sizeof(T))) __builtin_prefetch(t.out + r * t.pitch + i, 1);
   multiply<R, N, Packed>(t.a, t.depth, t.off, t.terms, t.b, acc);
-  auto add = [&](const T* p, int64_t pitch) {
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < N; ++v) acc[r][v] += load(p + r * pitch + v * lanes<T>);
-  };
-  if (t.before) add(t.before, t.before_pitch);
-  if (t.more) add(t.more, t.more_pitch);
-  if (t.bias)
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < N; ++v) acc[r][v] += broadcast(t.bias[r]);
-  if (t.add) add(t.add, t.add_pitch);
-  if (t.relu)
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < N; ++v) acc[r][v] = acc[r][v] < 0 ? Vector<T>{} : acc[r][v];
+  if (t.before) each<R, N>([&](int r, int v) { acc[r][v] += load(t.before + r * t.pitch + v * L); });
+  if (t.bias) each<R, N>([&](int r, int v) { acc[r][v] += broadcast(t.bias[r]); });
+  if (t.add) each<R, N>([&](int r, int v) { acc[r][v] += load(t.add + r * t.pitch + v * L); });
+  if (t.relu) each<R, N>([&](int r, int v) { acc[r][v] = acc[r][v] < 0 ? Vector<T>{} : acc[r][v]; });
+  each<R, N>([&](int r, int v) { store(t.out + r * t.pitch + v * L, acc[r][v]); });
+  t.a += Packed && R < panel_rows ? R : R * t.depth;
+  t.out += R * t.pitch;
+  if (t.before) t.before += R * t.pitch;
+  if (t.add) t.add += R * t.pitch;
+  if (t.bias) t.bias += R;
+  if (!t.watch) return false;
+  auto nan = acc[0][0] != acc[0][0];
+  each<R, N>([&](int r, int v) { nan |= acc[r][v] != acc[r][v]; });
+  return any(nan);
+}
+
+template <int N, bool Packed, class T>
+[[gnu::noinline]] bool column(Column<T> t, int64_t rows) {
   bool bad = false;
-  if (t.watch) {
-    auto nan = acc[0][0] != acc[0][0];
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < N; ++v) nan |= acc[r][v] != acc[r][v];
-    bad = any(nan);
-  }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) store(t.out + r * t.out_pitch + v * lanes<T>, acc[r][v]);
+  if constexpr (N == 1)  // one vector: more rows, to have enough sums under way
+    for (; rows >= 2 * panel_rows; rows -= 2 * panel_rows) bad |= tile<2 * panel_rows, N, Packed>(t);
+  for (; rows >= panel_rows; rows -= panel_rows) bad |= tile<panel_rows, N, Packed>(t);
+  if (panel_rows > 4 && rows >= 4) rows -= 4, bad |= tile<4, N, Packed>(t);
+  if (rows >= 2) rows -= 2, bad |= tile<2, N, Packed>(t);
+  if (rows >= 1) bad |= tile<1, N, Packed>(t);
   return bad;
 }
-
-template <int R, bool Packed, class T>
-inline bool tile_of(int vectors, const Tile<T>& t) {
-  if (vectors == 1) return tile<R, 1, Packed>(t);
-  if (vectors == 2) return tile<R, 2, Packed>(t);
-  return tile<R, 3, Packed>(t);
-}
-
-// The greatest number of rows, at most `rows`, that one tile can take.
-inline int tile_rows(int64_t rows, int vectors) {
-  if (vectors == 1 && rows >= 2 * panel_rows) return 2 * panel_rows;
-  int r = panel_rows;
-  while (r > rows) r /= 2;
-  return r;
-}
-
 template <bool Packed, class T>
-inline bool run_tile(int rows, int vectors, const Tile<T>& t) {
-  if (rows == 2 * panel_rows) return tile<2 * panel_rows, 1, Packed>(t);
-  if (rows == 4) return tile_of<4, Packed>(vectors, t);
-  if (rows == 2) return tile_of<2, Packed>(vectors, t);
-  if (rows == 1) return tile_of<1, Packed>(vectors, t);
-  return tile_of<panel_rows, Packed>(vectors, t);
+inline bool column(int vectors, const Column<T>& t, int64_t rows) {
+  if (vectors == 1) return column<1, Packed>(t, rows);
+  if (vectors == 2) return column<2, Packed>(t, rows);
+  return column<3, Packed>(t, rows);
 }
 
 // m becomes its transpose: at each step the lanes that differ in one bit of (row, lane) change places.

@@ -13,8 +13,6 @@
 //   scan(x, n)        whether the cells are too special for join, so that Op::Careful must do the work
 #pragma once
 #include <algorithm>
-#include <cstddef>
-#include <type_traits>
 
 #include "simd.hpp"
 #include "threads.hpp"
@@ -66,6 +64,14 @@ inline typename Op::template Cell<N> join_taps(const Source& s, i64 i, i64 taps,
         }
     }
     return c;
+}
+
+// The input cells of an axis that the outputs o0..o1-1 read lie in lo..hi-1; lo = hi if there are none.
+inline void cells_of(const PoolAxis& ax, i64 o0, i64 o1, i64& lo, i64& hi) {
+    lo = ax.n, hi = 0;
+    for (i64 o = o0; o < o1; ++o)
+        if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
+    lo = std::min(lo, hi);
 }
 
 template <class Op>
@@ -127,10 +133,8 @@ public:
         Ref buffer = Op::make(memory, l.rows * l.rout + 2 * L);
         for (i64 b0 = o0, b1; b0 < o1; b0 = b1) {
             b1 = std::min(o1, b0 + l.block);
-            i64 lo = ax.n, hi = 0;
-            for (i64 o = b0; o < b1; ++o)
-                if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
-            lo = std::min(lo, hi);
+            i64 lo, hi;
+            cells_of(ax, b0, b1, lo, hi);
             Ref to = out.at((b0 - o0) * l.rout);
             bool here = false;
             if (direct) {
@@ -152,63 +156,29 @@ public:
         return special;
     }
 
-    // The same for axis 0, block by block: `finish(b0, b1, out)` sees each block of outputs while it is in cache, and
-    // `prepare(from, n, to)`, if wanted, makes the n cells that are reduced in place of those at `from`.
-    template <class Prepare, class Finish>
-    void run_blocks(const T* x, i64 o0, i64 o1, Ref out, char* memory, Prepare prepare, Finish finish) const {
-        constexpr bool direct = std::is_same_v<Prepare, std::nullptr_t>;
-        const PoolAxis& ax = pool_.axes[0];
-        const Level& l = levels_[0];
-        T* room = reinterpret_cast<T*>(memory);
-        if constexpr (!direct) memory += prepared_bytes();
-        if (!direct && pool_.rank == 1 && ax.whole) {
-            auto total = Op::nothing();
-            for (i64 i = 0, n; i < ax.n; i += n) {
-                n = std::min(ax.n - i, whole_cells);
-                if constexpr (!direct) prepare(x + i, n, room);
-                auto part = n >= 2 * L ? Op::run(Source{room, i}, 0, n) : Source{room, i}.template get<1>(0);
-                for (i64 j = 1; n < 2 * L && j < n; ++j) part = Op::join(part, Source{room, i}.template get<1>(j));
-                total = i == 0 ? part : Op::join(total, part);
-            }
-            out.template put<1>(0, total);
-            return finish(0, 1, out);
-        }
-        i64 step = top_block();
-        for (i64 b0 = o0, b1; b0 < o1; b0 = b1) {
-            b1 = std::min(o1, b0 + step);
-            const T* from = x;
-            if constexpr (!direct) {
-                i64 lo = ax.n, hi = 0;
-                for (i64 o = b0; o < b1; ++o)
-                    if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
-                lo = std::min(lo, hi);
-                prepare(x + lo * l.rin, (hi - lo) * l.rin, room);
-                // Where cell 0 would be, if it had been prepared.
-                from = reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(room) - lo * l.rin * sizeof(T));
-            }
-            Ref to = out.at((b0 - o0) * l.rout);
-            run(0, from, 0, b0, b1, to, memory);
+    // The same for axis 0, block by block: finish(b0, b1, out) sees each block of outputs while it is in cache.
+    template <class Finish>
+    void run_blocks(const T* x, i64 o0, i64 o1, Ref out, char* memory, Finish finish) const {
+        const i64 step = top_block();
+        for (i64 b0 = o0; b0 < o1; b0 += step) {
+            i64 b1 = std::min(o1, b0 + step);
+            Ref to = out.at((b0 - o0) * levels_[0].rout);
+            run(0, x, 0, b0, b1, to, memory);
             finish(b0, b1, to);
         }
     }
 
-    // Memory that run_blocks needs on top of bytes() when it prepares.
-    std::size_t prepared_bytes() const {
-        const PoolAxis& ax = pool_.axes[0];
-        if (pool_.rank == 1 && ax.whole) return (std::min(ax.n, whole_cells) + 8 * L) * sizeof(T) / 64 * 64;
-        i64 most = std::min(ax.n, (top_block() - 1) * ax.jump + (ax.most - 1) * ax.step + 1);
-        return (most * levels_[0].rin + 8 * L) * sizeof(T) / 64 * 64;
-    }
-
-private:
-    static constexpr i64 whole_cells = 8192;
-
-public:
     // Outputs of axis 0 that run() does in one go.
     i64 top_block() const {
         if (pool_.rank == 1) return row_outputs;
-        if (pool_.axes[0].identity) return std::max<i64>(1, row_outputs / levels_[0].rin);
+        if (pool_.axes[0].identity) return std::max<i64>(1, row_outputs / std::max<i64>(1, levels_[0].rin));
         return levels_[0].block;
+    }
+
+    // The most cells of input that so many neighbouring outputs of axis 0 read.
+    i64 cells_read(i64 outputs) const {
+        const PoolAxis& ax = pool_.axes[0];
+        return std::min(ax.n, (outputs - 1) * ax.jump + (ax.most - 1) * ax.step + 1) * levels_[0].rin;
     }
 
 private:
@@ -380,9 +350,8 @@ private:
     // The cells from the first that is read to the last, over `count` rows.
     bool scan_rows(const PoolAxis& ax, const T* x, i64 count, i64 o0, i64 o1) const {
         if (o0 == 0 && o1 == ax.m) return Op::scan(x, count * ax.n);
-        i64 lo = ax.n, hi = 0;
-        for (i64 o = o0; o < o1; ++o)
-            if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
+        i64 lo, hi;
+        cells_of(ax, o0, o1, lo, hi);
         bool special = false;
         for (i64 r = 0; r < count; ++r) special |= lo < hi && Op::scan(x + r * ax.n + lo, hi - lo);
         return special;
@@ -571,6 +540,13 @@ inline void each_cell(const Pool& pool, i64 output, F&& f) {
     each_run(pool, output, [&](i64 at, i64 count, i64 step) {
         for (i64 j = 0; j < count; ++j) f(at + j * step);
     });
+}
+
+// Where cell 0 would be if `p`, which holds the cells from `cells` on, held them all: run() takes that, and reads
+// only what its outputs need.
+template <class T>
+inline const T* origin(const T* p, i64 cells) {
+    return reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(p) - static_cast<std::uintptr_t>(cells) * sizeof(T));
 }
 
 // Cuts planes x outputs of the outermost axis into parts worth a task each: f(plane0, plane1, o0, o1).

@@ -7,9 +7,7 @@
 | D3   | NumPy may mix with one other kind of array, not two kinds with each other                  |
 | D4   | a torch tensor does not require grad                                                       |
 | D5   | arrays live on the CPU                                                                     |
-| D6   | the output fits into memory                                                                |
 | D7   | a tangent has the shape of its primal, a cotangent that of the output                      |
-| D8   | primals and tangents are tuples of arrays of the same length                               |
 | D9   | arithmetic is one that exists                                                              |
 """
 
@@ -17,7 +15,6 @@ from __future__ import annotations
 
 import importlib
 import marshal
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -28,13 +25,12 @@ import numpy as np
 
 from lunette import ops
 from lunette.errors import ArgumentError, DTypeError, ShapeError, speaking
-from lunette.number import Array, cells_of
-from lunette.op import Bound, Op, Request, bind, on_arrays, request
+from lunette.number import OBJECT, Array, allocate, cells_of
+from lunette.op import Bound, Op, Request, bind, check_tangents, on_arrays, request, request_at
 from lunette.window import Shape, integer
 
 HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 FLOAT = (np.dtype(np.float32), np.dtype(np.float64))
-OBJECT = np.dtype(object)
 ARITHMETICS = ("fast",)
 
 
@@ -257,25 +253,6 @@ def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype in HALF else dtype
 
 
-def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
-    """Rule D6."""
-    size = prod(shape) * (48 if dtype == OBJECT else dtype.itemsize)  # a Python number weighs about 40 bytes
-    try:
-        if size > _MEMORY:
-            raise MemoryError
-        return np.empty(shape, dtype)
-    except (MemoryError, ValueError, OverflowError) as error:
-        raise ShapeError(
-            "D6",
-            f"an output of at most {_MEMORY} bytes",
-            f"shape {shape}, {size} bytes",
-            "Take less padding or a larger stride.",
-        ) from error
-
-
-_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 # ---- values
 
 
@@ -355,7 +332,7 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
         call = _at(function, kind, primals, arithmetic, options)
         op = call.bound.op
         with speaking(kind.name, call.bound.d):
-            check_tuple(tangents, "tangents", len(primals))
+            check_tangents(tangents, primals)
             given = [
                 call.also(t, f"the tangent of {n}", () if a is None else a.shape)
                 for t, n, a in zip(tangents, kind.arrays, call.arrays, strict=False)
@@ -411,21 +388,7 @@ def _at(
     function: Callable[..., Any], kind: type[Op], primals: Any, arithmetic: str, options: Mapping[str, Any]
 ) -> Call:
     """Bind as the function itself would; arrays that are not primals may be among the options."""
-    with speaking(kind.name):
-        check_tuple(primals, "primals", None)
-        least = sum(n not in (*kind.scalars, "b") for n in kind.arrays)
-        if not least <= len(primals) <= len(kind.arrays):
-            raise ArgumentError("D8", f"primals ({', '.join(kind.arrays)})", f"{len(primals)} of them")
-    asked = request(function, dict(zip(kind.arrays, primals, strict=False)), {**options, "arithmetic": arithmetic})
-    return prepare(asked)
-
-
-def check_tuple(values: Any, name: str, length: int | None) -> None:
-    """Rule D8."""
-    if not isinstance(values, tuple | list):
-        raise DTypeError("D8", f"{name} as a tuple of arrays", f"{type(values).__name__}", f"Write ({name[:-1]},).")
-    if length is not None and len(values) != length:
-        raise ArgumentError("D8", f"{length} {name}, one per primal", f"{len(values)}")
+    return prepare(request_at(function, kind, primals, {**options, "arithmetic": arithmetic}))
 
 
 def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix: str, text: str) -> Callable[..., Any]:
@@ -465,6 +428,6 @@ def bound_of(op: Any, shapes: Sequence[Any], options: Mapping[str, Any], lead: i
     named: dict[str, Any] = {
         n: tuple(integer("a shape", m) for m in s) for n, s in zip(kind.arrays, shapes, strict=False)
     }
-    given = {**dict.fromkeys((n for n in kind.scalars if n not in named), ()), **options}
-    asked = request(function, named, given)
+    named |= dict.fromkeys((n for n in kind.scalars if n not in named), ())
+    asked = request(function, (), {**named, **options})
     return bind(kind, [a if isinstance(a, tuple | None) else () for a in asked.operands], lead, asked.options)

@@ -48,7 +48,8 @@ class Strip:
 
     def marks(self, o: int) -> str:
         """One letter per drawn cell: read, padding, overhang or not read by output cell o."""
-        read = {i for _, i in taps(self.axis, o, self.n)}
+        r = self.axis.reach(o, self.n)
+        read = range(r.i, r.i + r.count * r.i_step, r.i_step)
         return "".join(self._mark(o, i, i in read) for i in self.cells)
 
     def _mark(self, o: int, i: int, is_read: bool) -> str:
@@ -120,7 +121,7 @@ class Explanation:
             yield from self._cell_lines()
 
     def _axis_lines(self, strip: Strip) -> Iterator[str]:
-        width = max(len(f"{i}") for i in (strip.cells or [0]))
+        width = max((len(f"{i}") for i in strip.cells if 0 <= i < strip.n), default=1)
         cut = " ..." if strip.stop - strip.start > MOST_CELLS else ""
         yield "  input  " + " ".join(f"{i if 0 <= i < strip.n else '':>{width}}" for i in strip.cells) + cut
         for o in range(min(strip.m, MOST_ROWS)):
@@ -232,10 +233,10 @@ def explain(op: Any, shape: Any, **arguments: Any) -> Explanation:
     ■ reads  p padding  > overhang  · not read
     <BLANKLINE>
     axis 0: Axis(kernel=3, stride=2, dilation=1, lo=1, hi=1, ceil=False)
-      input      0  1  2  3  4
-      o=0     p  ■  ■  ·  ·  ·  ·   reads 0, 1; 1 padding; divisor 3
-      o=1     ·  ·  ■  ■  ■  ·  ·   reads 1, 2, 3; divisor 3
-      o=2     ·  ·  ·  ·  ■  ■  p   reads 3, 4; 1 padding; divisor 3
+      input    0 1 2 3 4
+      o=0    p ■ ■ · · · ·   reads 0, 1; 1 padding; divisor 3
+      o=1    · · ■ ■ ■ · ·   reads 1, 2, 3; divisor 3
+      o=2    · · · · ■ ■ p   reads 3, 4; 1 padding; divisor 3
     """
     _, kind = lookup(op)
     space = tuple(integer("shape", n) for n in (shape if is_sequence(shape) else (shape,)))

@@ -17,28 +17,33 @@ is the enclosing one, and where the winner is undecided every possible winner ca
 | N3   | an operator with exp, log or roots needs a number type that has them  |
 | N4   | lo <= hi, and no NaN, in an Interval                                  |
 | N5   | an index needs a winner that is decided                               |
+| N6   | an array of results fits into memory                                  |
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
+from math import prod
 from typing import Any, Final, Literal
 
 import flint
 import numpy as np
 import numpy.typing as npt
 
-from lunette.errors import ArgumentError, DTypeError
+from lunette.errors import ArgumentError, DTypeError, ShapeError
+from lunette.window import Shape
 
 Array = npt.NDArray[Any]
 Number = Any
 Ties = Literal["first", "all", "split"]
 EXACT: Final = (int, Fraction)
+OBJECT: Final = np.dtype(object)
 
 
 # ---- dual numbers
@@ -565,11 +570,32 @@ def cannot(what: str, a: Number) -> DTypeError:
 # ---- arrays of numbers
 
 
+def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Rule N6."""
+    size = prod(shape) * (48 if dtype == OBJECT else dtype.itemsize)  # a Python number weighs about 40 bytes
+    try:
+        if size > _MEMORY:
+            raise MemoryError
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise ShapeError(
+            "N6",
+            f"an output of at most {_MEMORY} bytes",
+            f"shape {shape}, {size} bytes",
+            "Take less padding or a larger stride.",
+        ) from error
+
+
+_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def cells_of(x: object, name: str = "x") -> Array:
     """Any nested list or array as an object array of numbers, each exactly the number it was."""
     if isinstance(x, np.ndarray) and x.dtype != object:
         if x.dtype.kind in "iu" or x.dtype in (np.float64, np.complex128):
             return x.astype(object)
+        if x.dtype.kind not in "fcV" or x.dtype.names:
+            raise DTypeError("N1", "numbers", f"{name} of dtype {x.dtype}")
         out: Array = np.empty(x.shape, object)
         for cell in np.ndindex(x.shape):
             out[cell] = x[cell]

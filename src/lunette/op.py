@@ -8,7 +8,8 @@ signature and one door.
 | rule | says                                                              |
 |------|-------------------------------------------------------------------|
 | O1   | the operator is one of lunette's, by name or as the function      |
-| O2   | options are keywords the operator has, and required ones are given |
+| O2   | the arguments are those that the operator has                     |
+| O3   | primals and tangents are tuples of the operator's arrays          |
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette.errors import ArgumentError, LunetteError, ShapeError, speaking
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, speaking
 from lunette.number import Array
 from lunette.window import Shape
 
@@ -180,17 +181,37 @@ def apply(kind: type[Op], operands: Sequence[Any], arithmetic: str, *options: An
     return _on_arrays[0](kind, operands, arithmetic, options)
 
 
-def request(function: Callable[..., Any], operands: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """The request that this call makes; `operands` by name, the first of them x."""
-    x, *_ = operands
-    overlap = sorted(set(operands) & set(options))
+def request(function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> Request:
+    """The request that this call makes, x being its first argument."""
     try:
-        if overlap:
-            raise TypeError(f"{function.__name__}() got {overlap[0]} twice")
-        asked: Request = function(**{**operands, x: Placeholder()}, **options)
-    except TypeError as error:
+        rest = dict(options)
+        x, *others = arguments or (rest.pop("x"),)
+        asked: Request = function(Placeholder(), *others, **rest)
+    except (TypeError, KeyError) as error:
         if isinstance(error, LunetteError):
             raise
         wanted = ", ".join(inspect.signature(function).parameters)
-        raise ArgumentError("O2", f"options among ({wanted})", str(error), who=function.__name__) from None
-    return replace(asked, operands=(operands[x], *asked.operands[1:]))
+        raise ArgumentError("O2", f"arguments ({wanted})", str(error), who=function.__name__) from None
+    return replace(asked, operands=(x, *asked.operands[1:]))
+
+
+def request_at(function: Callable[..., Any], kind: type[Op], primals: Any, options: Mapping[str, Any]) -> Request:
+    """The request whose derivative is asked for. Array arguments that are not primals may be among the options."""
+    with speaking(kind.name):
+        _check_tuple(primals, "primals")
+        least = sum(n not in (*kind.scalars, "b") for n in kind.arrays)
+        if not least <= len(primals) <= len(kind.arrays):
+            raise ArgumentError("O3", f"primals ({', '.join(kind.arrays)})", f"{len(primals)} of them")
+    return request(function, (), {**dict(zip(kind.arrays, primals, strict=False)), **options})
+
+
+def check_tangents(tangents: Any, primals: Sequence[Any]) -> None:
+    """Rule O3."""
+    _check_tuple(tangents, "tangents")
+    if len(tangents) != len(primals):
+        raise ArgumentError("O3", f"{len(primals)} tangents, one per primal", f"{len(tangents)}")
+
+
+def _check_tuple(values: Any, name: str) -> None:
+    if not isinstance(values, tuple | list):
+        raise DTypeError("O3", f"{name} as a tuple of arrays", f"{type(values).__name__}", f"Write ({name[:-1]},).")

@@ -12,15 +12,15 @@ pools whose kernel is a tuple (*space) alone, which is one channel.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lunette import ops
+from lunette import ops, seeds
 from lunette.errors import ShapeError, speaking
-from lunette.number import Array, cells_of
-from lunette.op import Bound, Op, Request, bind, request
+from lunette.number import OBJECT, Array, allocate, cells_of
+from lunette.op import Bound, Op, Request, bind, check_tangents, request, request_at
 
 # ---- the operators
 
@@ -41,6 +41,8 @@ class _Sample:
         self.single = len(kind.arrays) - len(kind.scalars) == 1 and x.ndim == d
         self.arrays[0] = self.widen(x)
         self.bound: Bound = bind(kind, [None if a is None else a.shape for a in self.arrays], 1, asked.options)
+        with speaking(kind.name, d):
+            allocate(self.bound.out, OBJECT)  # the room that the numbers will take, or a refusal
         if self.bound.batch:
             raise ShapeError(
                 "W3",
@@ -61,7 +63,7 @@ class _Sample:
 def _forward(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     @functools.wraps(function)
     def spec(*arrays: Any, **options: Any) -> Any:
-        sample = _Sample(_asked(function, kind, arrays, options))
+        sample = _Sample(request(function, arrays, options))
         op = sample.bound.op
         with speaking(kind.name, sample.bound.d), np.errstate(all="ignore"):
             y = sample.narrow(op.spec(*sample.arrays))
@@ -75,8 +77,9 @@ def _forward(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]
 
 def _jvp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **options: Any) -> Array:
-        sample = _Sample(request(function, dict(zip(kind.arrays, primals, strict=False)), options))
+        sample = _Sample(request_at(function, kind, primals, options))
         with speaking(kind.name, sample.bound.d), np.errstate(all="ignore"):
+            check_tangents(tangents, primals)
             directions = [None if t is None else cells_of(t, "a tangent") for t in tangents]
             directions += [None] * (len(sample.arrays) - len(directions))
             if directions[0] is not None:
@@ -91,7 +94,7 @@ def _jvp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 
 def _vjp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def vjp(primals: Sequence[Any], cotangent: Any, **options: Any) -> tuple[Array, ...]:
-        sample = _Sample(request(function, dict(zip(kind.arrays, primals, strict=False)), options))
+        sample = _Sample(request_at(function, kind, primals, options))
         with speaking(kind.name, sample.bound.d), np.errstate(all="ignore"):
             g = sample.widen(cells_of(cotangent, "the cotangent"))
             if g.shape != sample.bound.out:
@@ -100,21 +103,6 @@ def _vjp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
             return (sample.narrow(first), *rest)[: len(primals)]
 
     return _named(vjp, function, "vjp")
-
-
-def _asked(
-    function: Callable[..., Any], kind: type[Op], positional: Sequence[Any], options: Mapping[str, Any]
-) -> Request:
-    names = list(kind.arrays) if len(kind.scalars) == 0 else [n for n in kind.arrays if n not in kind.scalars]
-    named = dict(zip(names, positional, strict=False))
-    rest = dict(options)
-    if len(positional) > len(names):  # pools take their kernel or output size by position too
-        second = "output_size" if "adaptive" in kind.name else "kernel"
-        rest = {second: positional[len(names)], **rest}
-    for n in kind.arrays:
-        if n in rest and n not in kind.scalars:
-            named[n] = rest.pop(n)
-    return request(function, named, rest)
 
 
 def _same_shapes(primals: Sequence[Array | None], tangents: Sequence[Array | None], kind: type[Op]) -> None:
@@ -133,6 +121,8 @@ for _kind, _function in ops.ALL.items():
     globals()[_kind.name] = _forward(_function, _kind)
     globals()[f"{_kind.name}_jvp"] = _jvp(_function, _kind)
     globals()[f"{_kind.name}_vjp"] = _vjp(_function, _kind)
+
+globals().update(seeds.over(globals()))
 
 
 if TYPE_CHECKING:

@@ -96,7 +96,12 @@ class MaxPool(Pool):
 
     def kernels(self, batch: int, shapes: Shapes) -> Kernels:
         pool = self.native(shapes)
-        return Kernels(lambda arrays, y, index: _native.max_pool(pool, arrays[0], y, index))
+        ties = ("first", "all", "split").index(self.ties)
+        return Kernels(
+            lambda arrays, y, index: _native.max_pool(pool, arrays[0], y, index),
+            lambda arrays, tangents, y: _native.max_pool_jvp(pool, arrays[0], tangents[0], y, ties),
+            lambda arrays, g, results: _native.max_pool_vjp(pool, arrays[0], g, results[0], ties),
+        )
 
     # ---- cases
 
