@@ -34,7 +34,7 @@ from lunette.number import Array
 
 PEERS: tuple[type[Peer], ...] = (Torch, ChannelsLast, Jax, OnnxRuntime, OpenVino)
 NAMES: tuple[str, ...] = tuple(p.name for p in PEERS)
-_KINDS: dict[str, type[Peer]] = {p.name: p for p in (Lunette, Copy, *PEERS)}
+_KINDS: dict[str, type[Peer]] = {Lunette.name: Lunette, Copy.name: Copy, **{p.name: p for p in PEERS}}
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,8 @@ class Bench:
             raise Absent("; ".join(f"{n} {why}".strip() for n, why in failed.items()))
         fastest = min(times, key=lambda n: times[n])
         way = next(w for w in ways if w.name == fastest)
-        calls = problem.layer.calls or max(1, min(ceil(self.turn_seconds / times[fastest]), 100_000))
+        fixed = problem.layer.calls if problem.direction == "forward" else None
+        calls = fixed or max(1, min(ceil(self.turn_seconds / times[fastest]), 100_000))
         self.ready[name] = way, calls
         self.seconds[name] = calls * times[fastest]
         return Timing(calls=calls, way=fastest, ways=times if len(ways) > 1 else {}, dropped=wrong | failed)
@@ -205,10 +206,11 @@ def _peak_of_one_call(problem: Problem, to: Any) -> None:
     try:
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     except OSError:
-        return to.send(None)
+        to.send(None)
+        return
     before = _status("VmRSS")
     value = results(call())
-    return to.send(max(0, _status("VmHWM") - before - sum(a.nbytes for a in value)))
+    to.send(max(0, _status("VmHWM") - before - sum(a.nbytes for a in value)))
 
 
 def _status(name: str) -> int:

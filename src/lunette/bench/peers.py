@@ -23,8 +23,8 @@ from lunette.number import Array
 from lunette.window import Axis, Transposed
 
 
-class Absent(Exception):
-    """This library does not define this problem."""
+class Absent(Exception):  # noqa: N818 (an answer, not an error)
+    """A library does not define a problem; says why."""
 
 
 @dataclass(frozen=True)

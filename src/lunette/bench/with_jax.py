@@ -93,6 +93,8 @@ def functions(jax: Any, problem: Problem) -> Iterator[tuple[str, Function]]:
             zeros = [(0, 0), (0, 0), *pads] if counted else [(0, 0)] * (2 + layer.d)
             pads = [(0, 0)] * layer.d if counted else pads
             yield from _smooth(jnp, lax, dtype(options["beta"]), lambda x: jnp.pad(x, zeros), reduced)
+        case _:
+            raise Absent(f"no adapter for {op}")
 
 
 def _smooth(jnp: Any, lax: Any, beta: Any, padded: Function, reduced: Function) -> Iterator[tuple[str, Function]]:
@@ -125,7 +127,7 @@ def _conv(lax: Any, at: Numbers, groups: int) -> Function:
 
 
 def _conv_transpose(jnp: Any, lax: Any, at: Numbers, groups: int) -> Function:
-    """A convolution of the input with stride - 1 gaps between its cells; the weights flipped, their channels swapped."""
+    """A convolution of the input with gaps between its cells; the weights flipped, their channels swapped."""
     span = [(k - 1) * a + 1 for k, a in zip(at.kernel, at.dilation, strict=True)]
     pads = [(s - 1 - lo, s - 1 - hi + more) for s, lo, hi, more in zip(span, at.lo, at.hi, at.more, strict=True)]
     d = len(at.kernel)

@@ -55,7 +55,8 @@ def _node(problem: Problem) -> tuple[str, dict[str, Any]]:
             return "AveragePool", {**window, "count_include_pad": int(options.get("count_include_pad", True))}
         case "lp_pool":
             return "LpPool", {**window, "p": int(options["p"])}
-    raise Absent(f"no ONNX operator for {op}")
+        case _:
+            raise Absent(f"no adapter for {op}")
 
 
 class OnnxRuntime(Peer):

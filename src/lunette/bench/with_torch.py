@@ -107,7 +107,8 @@ def functions(torch: Any, problem: Problem) -> Iterator[tuple[str, Function]]:
             pool, size = named(op), layer.bound.out[2:]
             yield "", lambda x: pool(x, size)
             return
-    at = numbers(problem)
+        case _:
+            at = numbers(problem)
     match op:
         case "conv":
             conv, groups = named("conv"), options.get("groups", 1)
@@ -130,6 +131,8 @@ def functions(torch: Any, problem: Problem) -> Iterator[tuple[str, Function]]:
             yield "", lambda x: pool(x if p % 2 == 0 else x.abs(), p, kernel, stride)
         case "smooth_max_pool":
             yield from _smooth(torch, at, d, options["beta"], options.get("count_include_pad", True))
+        case _:
+            raise Absent(f"no adapter for {op}")
 
 
 def _smooth(torch: Any, at: Numbers, d: int, beta: float, counted: bool) -> Iterator[tuple[str, Function]]:
