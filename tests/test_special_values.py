@@ -240,6 +240,7 @@ def test_an_average_with_an_infinite_cell_is_not_mistaken_for_an_overflow(read: 
     top = read.greatest
     assert same(read(name, [[top, top, INF]], **whole(3)), [[INF]])
     assert same(read(name, [[-INF, top, top]], **whole(3)), [[-INF]])
+    assert same(read(name, [[top, top, -INF]], **whole(3)), [[-INF]])
 
 
 def test_a_window_of_padding_alone_averages_to_zero(read: Reading) -> None:
@@ -573,6 +574,30 @@ def test_an_empty_space_is_legal_where_padding_makes_windows(read: Reading) -> N
     assert back.shape == (1, 0)
 
 
+@pytest.mark.parametrize("shape", [(0, 1), (2, 0, 1), (0, 2, 1)])
+def test_outputs_without_cells_may_be_of_any_size_or_are_refused_clearly(shape: tuple[int, ...]) -> None:
+    """No channels or no samples, and 2**40 output cells each: the empty answer or a ShapeError, nothing else."""
+    x, far = np.zeros(shape), 2**40
+    w = np.zeros((shape[-2], shape[-2], 1))
+    pads: dict[str, Any] = {"stride": 1, "padding": far}
+    calls: list[Callable[[], Any]] = [
+        lambda: ln.max_pool(x, (far + 1,), **pads),
+        lambda: ln.avg_pool(x, (1,), **pads),
+        lambda: ln.lp_pool(x, (1,), **pads),
+        lambda: ln.smooth_max_pool(x, (1,), beta=1, **pads),
+        lambda: ln.adaptive_avg_pool(x, (far,)),
+        lambda: ln.adaptive_max_pool(x, (far,)),
+        lambda: ln.conv(x, w, **pads),
+        lambda: ln.conv_transpose(x, w, stride=far + 1, output_padding=far),
+    ]
+    for call in calls:
+        try:
+            y = call()
+        except ln.ShapeError:
+            continue
+        assert y.size == 0 and y.shape[-1] >= far
+
+
 # ---- half precision
 
 
@@ -619,6 +644,18 @@ def test_half_precision_keeps_special_values(half: Any) -> None:
     assert back.dtype == half and same(back.astype(np.float64), [[1.0, 0.0, 2.0, 0.0, 3.0, 0.0]])
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_python_numbers_are_converted_to_the_dtype_of_x_first(dtype: Any) -> None:
+    third = float(dtype(1 / 3))
+    x = np.random.default_rng(0).random((400, 1)).astype(dtype)
+    assert ln.avg_pool(x, (1,), divisor=1 / 3).tolist() == (x.astype(np.float64) / third).astype(dtype).tolist()
+    p = float(dtype(1.1))
+    ones = np.ones((1, 1000), dtype)
+    assert close(ln.lp_pool(ones, (1000,), p=1.1), [[1000 ** (1 / p)]], dtype, 1) and dtype(1.1) != 1.1
+    with pytest.raises(ln.ArgumentError):
+        ln.avg_pool(x, (1,), divisor=1e-60)  # zero in this dtype, as a beta of this size is
+
+
 # ---- kinds of arrays
 
 
@@ -657,6 +694,12 @@ def test_jax_in_jax_out(kind: type[Op], dtype: Any) -> None:
     assert isinstance(y, type(given[0])) and y.dtype == dtype
     back = getattr(ln, f"{kind.name}_vjp")(tuple(given), jnp.ones_like(y), **options)
     assert all(isinstance(b, type(given[0])) and b.dtype == dtype for b in back)
+
+
+def test_a_tensor_that_is_the_lazy_negation_of_another_is_read_with_its_sign() -> None:
+    x = torch.tensor([[1 + 2j, 3 + 4j]]).conj().imag
+    assert x.is_neg() and x.tolist() == [[-2.0, -4.0]]
+    assert ln.max_pool(x, (2,)).tolist() == [[-2.0]]
 
 
 def test_indices_of_tensors_are_tensors_of_int64() -> None:
@@ -772,5 +815,5 @@ def test_lists_and_object_arrays_take_batches() -> None:
 def test_beta_is_a_number_or_an_array_without_axes() -> None:
     x = np.array([[0.0, 0.0]])
     wanted = ln.smooth_max_pool(x, (2,), beta=2).tolist()
-    for beta in (2.0, np.float64(2), np.array(2.0), torch.tensor(2.0, dtype=torch.float64)):
+    for beta in (2.0, np.float64(2), np.array(2.0), torch.tensor(2.0, dtype=torch.float64), np.int64(2), Fraction(2)):
         assert ln.smooth_max_pool(x, (2,), beta=beta).tolist() == wanted
