@@ -118,15 +118,16 @@ class Axis(Geometry):
     def out(self, n: int) -> int:
         """With ceil, one window more if it hangs over the padded end and still starts on data or left padding."""
         room = n + self.lo + self.hi - self.span
-        if room < 0:
+        out = room // self.stride + 1
+        out += self.ceil and room % self.stride != 0 and out * self.stride < n + self.lo
+        if out < 1:
             raise ShapeError(
                 "W2",
                 f"a padded size >= span {self.span}",
                 f"n={n}, lo={self.lo}, hi={self.hi}, kernel={self.kernel}, dilation={self.dilation}",
                 f"Add {-room} cells of padding or take a smaller kernel.",
             )
-        whole = room // self.stride + 1
-        return whole + (self.ceil and room % self.stride != 0 and whole * self.stride < n + self.lo)
+        return out
 
     def reach(self, o: Any, n: int, least: Callable[..., Any] = min, most: Callable[..., Any] = max) -> Reach:
         start = o * self.stride - self.lo
@@ -356,7 +357,10 @@ class AxisTable:
 def axis_table(axis: Geometry, n: int) -> AxisTable:
     """`reach` and `inside` of every output cell; exact whatever the size of the arguments."""
     m = axis.out(n)
-    r, inside = _reach_of_range(axis, n, 0, m)
+    numbers = [n, m, *(getattr(axis, f.name) for f in fields(axis))]  # type: ignore[arg-type]
+    # Products of two numbers below 2**30 fit in 64 bits; beyond, numpy counts with Python's integers.
+    o = np.arange(m, dtype=np.int64 if max(numbers) < 2**30 else object)
+    r, inside = axis.reach(o, n, np.minimum, np.maximum), axis.inside(o, n, np.minimum, np.maximum)
 
     def column(values: Any) -> Table:
         table: Table = np.asarray(values).astype(np.int64)
@@ -369,31 +373,33 @@ def axis_table(axis: Geometry, n: int) -> AxisTable:
     )
 
 
-@lru_cache(maxsize=1024)
 def first_empty(axis: Geometry, n: int) -> int | None:
-    """The first output cell of one axis that reads no input cell."""
-    m = axis.out(n)
-    if isinstance(axis, Axis) and axis.dilation <= n:
-        # Steps no longer than the input cannot jump over it, so only a window wholly in the padding is empty.
-        if axis.lo >= axis.span:
-            return 0
-        in_the_right_padding = -(-(n + axis.lo) // axis.stride)
-        return in_the_right_padding if in_the_right_padding < m else None
-    for start in range(0, m, _CHUNK):
-        empty = np.flatnonzero(_reach_of_range(axis, n, start, min(m, start + _CHUNK))[0].count == 0)
-        if len(empty):
-            return start + int(empty[0])
-    return None
+    """The first output cell of one axis that reads no input cell, found without walking through the output."""
+    if not isinstance(axis, Axis):
+        return None  # bins are never empty
+    if axis.lo >= axis.span:
+        return 0  # the first window lies wholly in the left padding
+    empty = [-(-(n + axis.lo) // axis.stride)]  # the first window that starts behind the data
+    if axis.dilation > n:
+        # The window may jump over the data: its cells are those congruent to o*stride - lo modulo the dilation,
+        # so it is empty if that residue is n or more.
+        start, d = -axis.lo % axis.dilation, axis.dilation
+        jump = 0 if start >= n else _first_multiple(axis.stride % d, d, n - start, d - 1 - start)
+        empty += [] if jump is None else [jump]
+    first = min(empty)
+    return first if first < axis.out(n) else None
 
 
-_CHUNK = 1 << 20
-
-
-def _reach_of_range(axis: Geometry, n: int, start: int, stop: int) -> tuple[Reach, Any]:
-    numbers = [n, stop, *(getattr(axis, f.name) for f in fields(axis))]  # type: ignore[arg-type]
-    # Products of two numbers below 2**30 fit in 64 bits; beyond, numpy counts with Python's integers.
-    o = np.arange(start, stop, dtype=np.int64 if max(numbers) < 2**30 else object)
-    return axis.reach(o, n, np.minimum, np.maximum), axis.inside(o, n, np.minimum, np.maximum)
+def _first_multiple(a: int, d: int, low: int, high: int) -> int | None:
+    """The least o >= 0 with low <= a*o mod d <= high, for 0 < low <= high < d; Euclid's steps, not a search."""
+    if a == 0:
+        return None
+    o = -(-low // a)
+    if a * o <= high:
+        return o
+    # No multiple of a lies in the range before d is passed: ask how many times d must be passed.
+    passes = _first_multiple(-d % a, a, low % a, high % a)
+    return None if passes is None else -(-(low + d * passes) // a)
 
 
 # ---- at the door: what users write

@@ -18,16 +18,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Real
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from lunette import _native
 from lunette.errors import ArgumentError, DTypeError
 from lunette.number import (
     Array,
     Number,
     anchor,
+    as_dtype,
     between_minus_one_and_one,
     divide,
     is_decided,
@@ -44,7 +48,7 @@ from lunette.number import (
     winners,
     zero_of,
 )
-from lunette.op import Arrays, Case, Shapes, apply, case
+from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window, spatial_axes
 
@@ -158,6 +162,19 @@ class LpPool(Pool):
         return (self.scatter(shares, x, g),)
 
     # ---- bounds   (derived: the specification on intervals)
+
+    # ---- kernels
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return replace(self, p=check_p(as_dtype(self.p, dtype)))
+
+    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
+        pool, p = self.native(shapes), float(self.p)
+        return Kernels(
+            lambda arrays, y, index: _native.lp_pool(pool, arrays[0], y, p),
+            lambda arrays, tangents, y: _native.lp_pool_jvp(pool, arrays[0], tangents[0], y, p),
+            lambda arrays, g, results: _native.lp_pool_vjp(pool, arrays[0], g, results[0], p),
+        )
 
     # ---- cases
 
