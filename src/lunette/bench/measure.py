@@ -331,7 +331,7 @@ class Session:
                 samples[name].append(owner[name].ask("turn", name))
         timings = {n: replace(t, samples=tuple(samples.get(n, ()))) for n, t in opened.items()}
         workspace = self.memory.ask("workspace", problem) if self.memory else None
-        result = _result(problem, workspace, timings)
+        result = result_of(problem, workspace, timings)
         self.results.append(result)
         return result
 
@@ -362,7 +362,8 @@ class Session:
             worker.close()
 
 
-def _result(problem: Problem, workspace: int | None, timings: dict[str, Timing]) -> Result:
+def result_of(problem: Problem, workspace: int | None, timings: dict[str, Timing]) -> Result:
+    """Timings with the facts of their problem."""
     layer = problem.layer
     return Result(
         layer.name,

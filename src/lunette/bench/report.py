@@ -207,10 +207,12 @@ def plot(run: Run, paths: Sequence[Path]) -> None:
     plt: Any = importlib.import_module("matplotlib.pyplot")
     rows = list(dict.fromkeys((r.dtype, r.op, r.case) for r in run.results))
     directions = [d for d in ("forward", "jvp", "vjp") if any(r.direction == d for r in run.results)]
-    height = 0.17 * len(rows) + 1.6
-    figure, axes = plt.subplots(
-        1, len(directions), figsize=(3.4 + 3.6 * len(directions), height), sharey=True, squeeze=False
-    )
+    left, wide, tall = 3.4, 3.6, 0.17 * len(rows)  # in inches, so that text has its room whatever the number of rows
+    top, bottom = 1.25, 0.35
+    width, height = left + wide * len(directions) + 0.2, top + tall + bottom
+    figure, axes = plt.subplots(1, len(directions), figsize=(width, height), sharey=True, squeeze=False)
+    edges = {"left": left / width, "right": 1 - 0.2 / width, "top": 1 - top / height, "bottom": bottom / height}
+    figure.subplots_adjust(**edges, wspace=0.06)
     place = {key: at for at, key in enumerate(rows)}
     for ax, direction in zip(axes[0], directions, strict=True):
         _column(ax, run, direction, place)
@@ -223,7 +225,6 @@ def plot(run: Run, paths: Sequence[Path]) -> None:
     figure.suptitle(title, x=0.01, y=1 - 0.12 / height, ha="left", va="top", fontsize=11)
     where = (0.005, 1 - 0.36 / height)
     figure.legend(handles=handles, loc="upper left", bbox_to_anchor=where, ncol=len(ALL), frameon=False, fontsize=9)
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.66 / height))
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110)
@@ -270,6 +271,6 @@ def _names(ax: Any, rows: Sequence[tuple[str, str, str]]) -> None:
                 other.axhline(at - 0.5, color="#00000055", lw=0.6)
             name = f"{op} {dtype}" if many else op
             ax.annotate(
-                name, (0, at), xycoords=("axes fraction", "data"), xytext=(-118, 0), textcoords="offset points",
+                name, (0, at), xycoords=("axes fraction", "data"), xytext=(-128, 0), textcoords="offset points",
                 fontsize=8, fontweight="bold", ha="right", va="center",
             )  # fmt: skip
