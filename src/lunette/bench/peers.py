@@ -90,7 +90,8 @@ def numbers(problem: Problem) -> Numbers:
 def reason(error: BaseException) -> str:
     """The first line of what a library said that says something."""
     lines = [line.strip() for line in str(error).splitlines()]
-    text = next((line for line in lines if line and not line.startswith("Exception from")), "")
+    noise = ("Exception from", "Check '")  # OpenVINO begins with places in its source
+    text = next((line for line in lines if line and not line.startswith(noise)), "") or " ".join(lines)
     return text[:160] if isinstance(error, Absent) else f"{type(error).__name__}: {text}"[:160]
 
 

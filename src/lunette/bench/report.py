@@ -43,6 +43,10 @@ def show(run: Run, out: Console) -> None:
     out.print()
     out.print(goals_table(run))
     out.print(limits(run), highlight=False, markup=False)
+    if (load := float(run.machine.get("load", 0))) > 1.5 * run.threads:
+        out.print(
+            f"The machine was busy with other things (load {load:g}): these figures are not to be trusted.", style="red"
+        )
 
 
 def groups(run: Run) -> Iterator[list[Result]]:

@@ -115,5 +115,6 @@ class OpenVino(Peer):
         opset = importlib.import_module("openvino.opset8")
         x = opset.parameter(problem.layer.shapes[0], np.dtype(problem.dtype).type)
         size = np.array(problem.layer.bound.out[2:], np.int64)
-        pool = getattr(opset, problem.layer.op)(x, size)
+        indices = ("i32",) if problem.layer.op == "adaptive_max_pool" else ()
+        pool = getattr(opset, problem.layer.op)(x, size, *indices)
         return self.ov.Model([pool.output(0)], [x])
