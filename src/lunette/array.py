@@ -16,25 +16,38 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from lunette import ops
-from lunette.errors import ArgumentError, DTypeError, ShapeError, speaking
-from lunette.number import Array, cells_of
-from lunette.op import Bound, Op, Request, bind, on_arrays, request
-from lunette.window import Shape, integer
+from lunette.errors import ArgumentError, DTypeError, shown, speaking
+from lunette.number import Array, as_dtype, cells_in, cells_of, is_real, meeting
+from lunette.op import (
+    Bound,
+    Op,
+    Request,
+    allocate,
+    bind,
+    check_arithmetic,
+    check_shape,
+    check_tangents,
+    known_rank,
+    on_arrays,
+    outline,
+    request,
+    request_at,
+)
+from lunette.window import Shape, integer, is_sequence
 
 HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 FLOAT = (np.dtype(np.float32), np.dtype(np.float64))
 OBJECT = np.dtype(object)
-ARITHMETICS = ("fast",)
+KERNEL_RANK = 8  # the kernels have no more spatial axes than this; beyond, the specification computes
 
 
 # ---- one operand
@@ -51,18 +64,19 @@ class Taken:
 def take(x: object, name: str) -> Taken:
     """Any array, without a copy where it is one already."""
     if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError("D1", "a plain array", f"{name} is a masked array", "Fill it first: x.filled(...).")
+        raise DTypeError("D1", "a plain array", f"{name} is a masked array", f"Fill it first: {name}.filled(...).")
     if isinstance(x, np.ndarray | np.generic):
         return Taken(_checked(np.asarray(x), name))
-    if hasattr(x, "__dlpack__"):
+    if hasattr(x, "__dlpack__") and not isinstance(x, type):
         return _take_foreign(x, name)
-    if hasattr(x, "__array__"):
-        return Taken(_checked(np.asarray(x), name))
+    if hasattr(x, "__array__") and not isinstance(x, type):
+        return Taken(_checked(_converted(np.asarray, x, name), name))
     return Taken(cells_of(x, name))
 
 
 def _take_foreign(x: Any, name: str) -> Taken:
     kind = type(x).__module__.partition(".")[0].removesuffix("lib")
+    device = getattr(x, "device", "")
     if getattr(x, "requires_grad", False):
         raise DTypeError(
             "D4",
@@ -70,22 +84,23 @@ def _take_foreign(x: Any, name: str) -> Taken:
             f"{name} with requires_grad=True",
             f"Pass {name}.detach(): lunette would cut it from its graph.",
         )
-    try:
-        device = x.__dlpack_device__()
-    except Exception as error:
-        raise DTypeError("D1", "an array with values", f"{name} of type {type(x).__name__}: {error}") from error
-    if device[0] not in (1, 3, 11, 13):  # DLPack's numbers for memory that the CPU reads: plain or pinned
-        raise DTypeError(
-            "D5", "arrays on the CPU", f"{name} on {getattr(x, 'device', device)}", f"Pass {name}.cpu() or a copy."
-        )
-    if str(x.dtype) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16; its bits travel as int16
+    # DLPack's numbers for memory that the CPU reads: plain or pinned. torch has none for "meta".
+    if str(device) == "meta" or _converted(lambda a: a.__dlpack_device__(), x, name)[0] not in (1, 3, 11, 13):
+        raise DTypeError("D5", "arrays on the CPU", f"{name} on device {device}", f"Pass {name}.cpu() or a copy.")
+    if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16; its bits travel as int16
         bits = np.from_dlpack(x.view(importlib.import_module("torch").int16))
         return Taken(bits.view(ml_dtypes.bfloat16), kind)
+    array = _checked(_converted(np.asarray if kind == "jax" else np.from_dlpack, x, name), name)
+    return Taken(array, kind if hasattr(importlib.import_module(kind), "from_dlpack") or kind == "jax" else "numpy")
+
+
+def _converted(convert: Callable[[Any], Any], x: Any, name: str) -> Any:
+    """What a foreign array gives; each library has its own way to refuse."""
     try:
-        array = np.asarray(x) if kind == "jax" else np.from_dlpack(x)
+        return convert(x)
     except Exception as error:
-        raise DTypeError("D1", "a dtype that NumPy has", f"{name} of dtype {x.dtype}: {error}") from error
-    return Taken(_checked(array, name), kind)
+        got = f"{name} of type {type(x).__name__}: {shown(str(error))}"
+        raise DTypeError("D1", "an array whose values NumPy can read", got, "Pass a NumPy array.") from error
 
 
 def _checked(x: Array, name: str) -> Array:
@@ -126,23 +141,22 @@ class Call:
     bound: Bound
     arrays: tuple[Array | None, ...]
     dtype: np.dtype[Any]
-    kind: str
+    kinds: tuple[str, ...]
 
     @property
-    def exact(self) -> bool:
-        """Whether the specification computes this call, on the number types of the user."""
-        return self.dtype == OBJECT
+    def compiled(self) -> bool:
+        """Whether kernels may compute this call; object arrays run the specification on the user's numbers."""
+        return self.dtype != OBJECT and self.bound.d <= KERNEL_RANK
 
-    def also(self, value: Any, name: str, shape: Shape) -> Array | None:
-        """A further array of this call, a tangent or cotangent, which must have this shape."""
-        if value is None:
-            return None
-        taken = take(value, name)
-        one_kind([self.kind, taken.kind])
-        same_dtype(self.dtype, taken.array, name)
-        if taken.array.shape != shape:
-            raise ShapeError("D7", f"{name} of shape {shape}", f"shape {taken.array.shape}")
-        return taken.array
+    def also(self, values: Sequence[Any], names: Sequence[str], shapes: Sequence[Shape]) -> list[Array | None]:
+        """Further arrays of this call, tangents or the cotangent, which must have these shapes."""
+        taken = [None if v is None else take(v, name) for v, name in zip(values, names, strict=True)]
+        one_kind([*self.kinds, *(t.kind for t in taken if t is not None)])
+        for t, name, shape in zip(taken, names, shapes, strict=True):
+            if t is not None:
+                same_dtype(self.dtype, t.array, name)
+                check_shape(name, shape, t.array.shape)
+        return [None if t is None else t.array for t in taken]
 
     def new(self, shape: Shape) -> Array:
         """An array for results, in the dtype that is computed in."""
@@ -153,21 +167,21 @@ class Call:
         if y is None:
             return None
         with np.errstate(over="ignore", under="ignore"):
-            return give(y.astype(self.dtype) if self.dtype in HALF and y.dtype != np.int64 else y, self.kind)
+            return give(y.astype(self.dtype) if self.dtype in HALF and y.dtype != np.int64 else y, self.kinds[0])
 
 
 def prepare(asked: Request) -> Call:
     """Take the operands, check that they belong together, and bind the operator to their shapes."""
     kind = asked.kind
-    with speaking(kind.name):
-        if asked.arithmetic not in ARITHMETICS:
-            raise ArgumentError("D9", f"arithmetic among {', '.join(ARITHMETICS)}", f"arithmetic={asked.arithmetic!r}")
+    with speaking(kind.name, known_rank(kind, map(outline, asked.operands), 2, asked.options)):
+        check_arithmetic(asked)
         x = take(asked.operands[0], kind.arrays[0])
         taken: list[Taken | None] = [x]
         for name, a in zip(kind.arrays[1:], asked.operands[1:], strict=True):
-            plain = name in kind.scalars and isinstance(a, int | float | np.generic)
+            plain = name in kind.scalars and is_real(a)
             taken.append(None if a is None else as_scalar(a, name, x.array.dtype) if plain else take(a, name))
-        one_kind([t.kind for t in taken if t is not None])
+        kinds = tuple(t.kind for t in taken if t is not None)
+        one_kind(kinds)
         shapes = [None if t is None else t.array.shape for t in taken]
         bound = bind(kind, shapes, 2, asked.options)
     with speaking(kind.name, bound.d):
@@ -177,7 +191,17 @@ def prepare(asked: Request) -> Call:
                 same_dtype(dtype, t.array, name)
         if dtype != OBJECT:
             bound = replace(bound, op=bound.op.cast(dtype))
-    return Call(bound, tuple(None if t is None else t.array for t in taken), dtype, x.kind)
+        arrays = tuple(None if t is None else t.array for t in taken)
+        with computing(kind, bound.d, *arrays):
+            bound.op.check(*arrays)
+    return Call(bound, arrays, dtype, kinds)
+
+
+@contextmanager
+def computing(kind: type[Op], d: int, *arrays: Array | None) -> Iterator[None]:
+    """Values meet: refusals are signed, and numpy's scalars do not warn where IEEE arithmetic is silent."""
+    with speaking(kind.name, d), np.errstate(all="ignore"), meeting(*arrays):
+        yield
 
 
 def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:
@@ -193,41 +217,24 @@ def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:
 
 def as_scalar(value: Any, name: str, dtype: np.dtype[Any]) -> Taken:
     """A plain number as an array without axes, in x's dtype."""
-    if isinstance(value, bool | np.bool_):
-        raise DTypeError("D1", f"{name} as a number", f"{name}={value!r} of type bool")
-    with np.errstate(over="ignore"):
-        return Taken(cells_of(value, name) if dtype == OBJECT else np.asarray(value, dtype))
+    return Taken(cells_of(value, name) if dtype == OBJECT else np.asarray(as_dtype(value, dtype)))
 
 
 def one_kind(kinds: Sequence[str]) -> None:
     """Rule D3."""
     foreign = sorted({k for k in kinds if k != "numpy"})
     if len(foreign) > 1:
-        raise DTypeError("D3", "NumPy arrays and one other kind", f"{' and '.join(foreign)}", "Convert one of them.")
+        raise DTypeError(
+            "D3",
+            "NumPy arrays and one other kind",
+            f"{' and '.join(foreign)}",
+            "Convert one of them, or pass NumPy arrays.",
+        )
 
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype that is computed in: half precision is accumulated in float32 and rounded once."""
     return np.dtype(np.float32) if dtype in HALF else dtype
-
-
-def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
-    """Rule D6."""
-    size = prod(shape) * (48 if dtype == OBJECT else dtype.itemsize)  # a Python number weighs about 40 bytes
-    try:
-        if size > _MEMORY:
-            raise MemoryError
-        return np.empty(shape, dtype)
-    except (MemoryError, ValueError, OverflowError) as error:
-        raise ShapeError(
-            "D6",
-            f"an output of at most {_MEMORY} bytes",
-            f"shape {shape}, {size} bytes",
-            "Take less padding or a larger stride.",
-        ) from error
-
-
-_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 # ---- values
@@ -238,10 +245,12 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Seque
     """The operator on arrays."""
     call = prepare(Request(kind, tuple(operands), arithmetic, tuple(options)))
     op, out = call.bound.op, call.bound.out
-    with speaking(kind.name, call.bound.d):
+    with computing(kind, call.bound.d, *call.arrays):
         y = call.new(out)
         index = allocate(out, np.dtype(np.int64)) if getattr(op, "return_indices", False) else None
-        if hasattr(op, "kernel") and not call.exact:
+        if y.size == 0:
+            pass
+        elif hasattr(op, "kernel") and call.compiled:
             op.kernel([dense(a) for a in call.arrays], y, index)
         else:
             arrays = [cells(a) for a in call.arrays]
@@ -263,12 +272,10 @@ def cells(a: Array | None) -> Array | None:
 
 
 def samples(bound: Bound, arrays: Sequence[Array | None]) -> Iterator[tuple[Shape, Array]]:
-    """x, sample by sample. numpy's scalars warn where IEEE arithmetic is silent."""
+    """x, sample by sample."""
     x = arrays[0]
     assert x is not None
-    with np.errstate(all="ignore"):
-        for at in np.ndindex(bound.batch):
-            yield at, x[at]
+    return ((at, x[at]) for at in cells_in(bound.batch))
 
 
 # ---- derivatives
@@ -280,17 +287,15 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, arithmetic: str = "fast", **options: Any) -> Any:
         call = _at(function, kind, primals, arithmetic, options)
         op = call.bound.op
-        with speaking(kind.name, call.bound.d):
-            check_tuple(tangents, "tangents", len(primals))
-            given = [
-                call.also(t, f"the tangent of {n}", () if a is None else a.shape)
-                for t, n, a in zip(tangents, kind.arrays, call.arrays, strict=False)
-            ]
-            directions = [*given, *(None for _ in call.arrays[len(given) :])]
+        with computing(kind, call.bound.d, *call.arrays):
+            check_tangents(tangents, primals)
+            names = [f"the tangent of {n}" for n in kind.arrays[: len(primals)]]
+            directions = call.also(tangents, names, [() if a is None else a.shape for a in call.arrays[: len(primals)]])
+            directions += [None] * (len(call.arrays) - len(primals))
             y = call.new(call.bound.out)
-            if all(t is None for t in directions):
+            if y.size == 0 or all(t is None for t in directions):
                 y[...] = 0
-            elif hasattr(op, "kernel_jvp") and not call.exact:
+            elif hasattr(op, "kernel_jvp") and call.compiled:
                 op.kernel_jvp([dense(a) for a in call.arrays], [dense(t) for t in directions], y)
             else:
                 arrays, (t, *shared) = [cells(a) for a in call.arrays], [cells(t) for t in directions]
@@ -307,12 +312,12 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
         call = _at(function, kind, primals, arithmetic, options)
         op = call.bound.op
-        with speaking(kind.name, call.bound.d):
-            g = call.also(cotangent, "the cotangent", call.bound.out)
-            if g is None:
-                raise DTypeError("D8", "a cotangent", "None")
+        with computing(kind, call.bound.d, *call.arrays):
+            if cotangent is None:
+                raise DTypeError("D8", "a cotangent", "None", f"Pass an array of shape {call.bound.out}.")
+            (g,) = call.also([cotangent], ["the cotangent"], [call.bound.out])
             results = [None if a is None else call.new(a.shape) for a in call.arrays]
-            if hasattr(op, "kernel_vjp") and not call.exact:
+            if hasattr(op, "kernel_vjp") and call.compiled and g is not None and g.size:
                 op.kernel_vjp([dense(a) for a in call.arrays], dense(g), results)
             else:
                 _vjp_of_samples(call, cells(g), results)
@@ -338,21 +343,7 @@ def _at(
     function: Callable[..., Any], kind: type[Op], primals: Any, arithmetic: str, options: Mapping[str, Any]
 ) -> Call:
     """Bind as the function itself would; arrays that are not primals may be among the options."""
-    with speaking(kind.name):
-        check_tuple(primals, "primals", None)
-        least = sum(n not in (*kind.scalars, "b") for n in kind.arrays)
-        if not least <= len(primals) <= len(kind.arrays):
-            raise ArgumentError("D8", f"primals ({', '.join(kind.arrays)})", f"{len(primals)} of them")
-    asked = request(function, dict(zip(kind.arrays, primals, strict=False)), {**options, "arithmetic": arithmetic})
-    return prepare(asked)
-
-
-def check_tuple(values: Any, name: str, length: int | None) -> None:
-    """Rule D8."""
-    if not isinstance(values, tuple | list):
-        raise DTypeError("D8", f"{name} as a tuple of arrays", f"{type(values).__name__}", f"Write ({name[:-1]},).")
-    if length is not None and len(values) != length:
-        raise ArgumentError("D8", f"{length} {name}, one per primal", f"{len(values)}")
+    return prepare(request_at(function, kind, primals, {**options, "arithmetic": arithmetic}, 2))
 
 
 def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix: str, text: str) -> Callable[..., Any]:
@@ -368,10 +359,10 @@ def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix:
 def lookup(op: Any) -> tuple[Callable[..., Any], type[Op]]:
     """An operator by its name, or by the public function itself."""
     for kind, function in ops.ALL.items():
-        if op in (kind.name, function, kind):
+        if op is function or op is kind or (isinstance(op, str) and op == kind.name):
             return function, kind
     names = ", ".join(kind.name for kind in ops.ALL)
-    raise ArgumentError("O1", f"an operator among {names}", f"{op!r}", who="lookup")
+    raise ArgumentError("O1", f"an operator among {names}", f"op={shown(op)}", "Pass its name or the function.")
 
 
 def output_shape(op: Any, *shapes: Shape, **options: Any) -> Shape:
@@ -383,15 +374,38 @@ def output_shape(op: Any, *shapes: Shape, **options: Any) -> Shape:
     >>> ln.output_shape(ln.conv, (8, 3, 32, 32), (16, 3, 5, 5), padding="same")
     (8, 16, 32, 32)
     """
-    return bound_of(op, shapes, options).out
+    with speaking("output_shape"):
+        return bound_of(op, shapes, options).out
 
 
 def bound_of(op: Any, shapes: Sequence[Any], options: Mapping[str, Any], lead: int = 2) -> Bound:
     """The operator value that these shapes and options make."""
     function, kind = lookup(op)
-    named: dict[str, Any] = {
-        n: tuple(integer("a shape", m) for m in s) for n, s in zip(kind.arrays, shapes, strict=False)
-    }
-    given = {**dict.fromkeys((n for n in kind.scalars if n not in named), ()), **options}
-    asked = request(function, named, given)
-    return bind(kind, [a if isinstance(a, tuple | None) else () for a in asked.operands], lead, asked.options)
+    with speaking(kind.name):
+        if len(shapes) > len(kind.arrays):
+            need = f"shapes of ({', '.join(kind.arrays)})"
+            raise ArgumentError("O2", need, f"{len(shapes)} shapes", "Options are keywords.")
+    given = {**dict.fromkeys((n for n in kind.scalars if n not in options), ()), **options}
+    named = dict(zip(kind.arrays, shapes, strict=False))
+    asked = request(function, named, {n: v for n, v in given.items() if n not in named or n in options})
+    outlines = [tuple(a) if is_sequence(a) else () for a in asked.operands]
+    with speaking(kind.name, known_rank(kind, outlines, lead, asked.options)):
+        check_arithmetic(asked)
+        sizes = [
+            () if n in kind.scalars and not is_sequence(a) else check_sizes(n, a)
+            for n, a in zip(kind.arrays, asked.operands, strict=True)
+        ]
+    return bind(kind, sizes, lead, asked.options)
+
+
+def check_sizes(name: str, shape: Any) -> Shape | None:
+    """Rule O3."""
+    if shape is None and name != "x":
+        return None
+    if not is_sequence(shape):
+        got = f"{shown(shape)} of type {type(shape).__name__}"
+        raise DTypeError("O3", f"the shape of {name} as a tuple of sizes", got, f"Pass {name}.shape.")
+    sizes = tuple(integer(f"a size of {name}", m) for m in shape)
+    if any(m < 0 for m in sizes):
+        raise ArgumentError("O3", f"sizes of {name} >= 0", f"shape {sizes}", f"Pass {name}.shape.")
+    return sizes

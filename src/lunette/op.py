@@ -5,25 +5,30 @@ computed (lunette.array), anything with a `__lunette__` method decides for itsel
 back: output_shape, the derivatives, explain and the specification are made that way, so that each operator has one
 signature and one door.
 
-| rule | says                                                              |
-|------|-------------------------------------------------------------------|
-| O1   | the operator is one of lunette's, by name or as the function      |
-| O2   | options are keywords the operator has, and required ones are given |
+| rule | says                                                               |
+|------|--------------------------------------------------------------------|
+| O1   | the operator is one of lunette's, by name or as the function       |
+| O2   | arguments are those the operator has, and required ones are given  |
+| O3   | a shape is a tuple of integers >= 0                                |
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette.errors import ArgumentError, LunetteError, ShapeError, speaking
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
 from lunette.number import Array
-from lunette.window import Shape
+from lunette.window import Shape, is_sequence
 
 Arrays = Sequence[Array | None]
 Shapes = Sequence[Shape | None]
@@ -91,6 +96,10 @@ class Op(ABC):
         """The operator with its numeric options rounded to a dtype, as x's cells are."""
         return self
 
+    def check(self, *arrays: Array | None) -> None:
+        """The rules that values must keep, not only shapes; before anything is computed."""
+        return
+
 
 # ---- one door for every kind of operand
 
@@ -116,11 +125,11 @@ class Bound:
 
 def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> Bound:
     """Check everything that can be checked without data."""
+    x = shapes[0]
+    assert x is not None
     with speaking(kind.name):
         d = kind.rank(shapes, lead, *options)
     with speaking(kind.name, d):
-        x = shapes[0]
-        assert x is not None
         if len(x) < d + 1:
             raise ShapeError(
                 "W3",
@@ -154,6 +163,7 @@ class Placeholder:
 
 Handler = Callable[[type[Op], Sequence[Any], str, Sequence[Any]], Any]
 _on_arrays: list[Handler] = []
+ARITHMETICS = ("fast",)
 
 
 def on_arrays(handler: Handler) -> Handler:
@@ -170,17 +180,130 @@ def apply(kind: type[Op], operands: Sequence[Any], arithmetic: str, *options: An
     return _on_arrays[0](kind, operands, arithmetic, options)
 
 
-def request(function: Callable[..., Any], operands: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """The request that this call makes; `operands` by name, the first of them x."""
-    x, *_ = operands
-    overlap = sorted(set(operands) & set(options))
+@lru_cache
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a public function; its first is x."""
+    return inspect.signature(function).parameters
+
+
+def request(
+    function: Callable[..., Any], operands: Mapping[str, Any], options: Mapping[str, Any], lead: int = 2
+) -> Request:
+    """The request that this call makes; operands, the first of them x, and options by name. Rule O2."""
+    parameters = parameters_of(function)
+    given = {**operands, **options}
+    x, *_ = parameters
+    wrong = [f"{n} twice" for n in operands if n in options]
+    wrong += [f"an unknown {n}" for n in given if n not in parameters]
+    missing = [f"no {n}" for n, p in parameters.items() if n not in given and p.default is p.empty]
+    known = {n: v for n, v in given.items() if n in parameters}
+    absent = {n: None for n, p in parameters.items() if p.default is p.empty}
+    asked: Request = function(**{**absent, **known, x: Placeholder()})
+    asked = replace(asked, operands=(given.get(x), *asked.operands[1:]))
+    if wrong or missing:
+        raise ArgumentError(
+            "O2",
+            f"arguments among ({', '.join(parameters)})",
+            " and ".join(wrong + missing),
+            "Arrays come first, options are keywords.",
+            who=function.__name__,
+            d=None if missing else known_rank(asked.kind, map(outline, asked.operands), lead, asked.options),
+        )
+    return asked
+
+
+def request_at(
+    function: Callable[..., Any], kind: type[Op], primals: Any, options: Mapping[str, Any], lead: int
+) -> Request:
+    """The request of a derivative: primals are the arrays, in order; rule D8 for what they are not."""
+    given = primals if isinstance(primals, tuple | list) else (primals,)
+    named = dict(zip(kind.arrays, given, strict=False))
+    d = None
+    with suppress(LunetteError):
+        every = {n: named.get(n) for n in kind.arrays if n in named or n not in options}
+        asked = request(function, every, options, lead)
+        d = known_rank(kind, map(outline, asked.operands), lead, asked.options)
+    with speaking(kind.name, d):
+        check_tuple(primals, "primals")
+        check_primals(kind, primals)
+    return request(function, named, options, lead)
+
+
+def known_rank(kind: type[Op], shapes: Iterable[Shape], lead: int, options: Sequence[Any]) -> int | None:
+    """The number of spatial axes, where the arguments tell it although they may be wrong otherwise."""
     try:
-        if overlap:
-            raise TypeError(f"{function.__name__}() got {overlap[0]} twice")
-        asked: Request = function(**{**operands, x: Placeholder()}, **options)
-    except TypeError as error:
-        if isinstance(error, LunetteError):
-            raise
-        wanted = ", ".join(inspect.signature(function).parameters)
-        raise ArgumentError("O2", f"options among ({wanted})", str(error), who=function.__name__) from None
-    return replace(asked, operands=(operands[x], *asked.operands[1:]))
+        return kind.rank(list(shapes), lead, *options)
+    except LunetteError:
+        return None
+
+
+def outline(a: Any) -> Shape:
+    """The shape of an array or of nested lists, judged by their first rows."""
+    if hasattr(a, "shape"):
+        return tuple(a.shape) if is_sequence(a.shape) else ()
+    sizes: list[int] = []
+    while is_sequence(a) and len(sizes) < 64:
+        sizes.append(len(a))
+        a = a[0] if len(a) else None
+    return tuple(sizes)
+
+
+# ---- rules of the door, for arrays and for the specification (their table is that of lunette.array)
+
+
+def check_arithmetic(asked: Request) -> None:
+    """Rule D9."""
+    if asked.arithmetic not in ARITHMETICS:
+        names = ", ".join(f'"{a}"' for a in ARITHMETICS)
+        got = f"arithmetic={shown(asked.arithmetic)}"
+        raise ArgumentError("D9", f"arithmetic among {names}", got, 'Leave it out for "fast".')
+
+
+def check_tuple(values: Any, name: str) -> None:
+    """Rule D8, the type."""
+    if not isinstance(values, tuple | list):
+        got = f"{name} of type {type(values).__name__}"
+        raise DTypeError("D8", f"{name} as a tuple of arrays", got, f"Write ({name[:-1]},).")
+
+
+def check_primals(kind: type[Op], primals: Sequence[Any]) -> None:
+    """Rule D8, the number of primals."""
+    least = sum(n not in (*kind.scalars, "b") for n in kind.arrays)
+    if not least <= len(primals) <= len(kind.arrays):
+        names = [f"({', '.join(kind.arrays[:n])}{',' * (n == 1)})" for n in range(least, len(kind.arrays) + 1)]
+        got = f"{len(primals)} primals"
+        raise ArgumentError("D8", f"primals {' or '.join(names)}", got, "Everything that is no array is a keyword.")
+
+
+def check_tangents(tangents: Any, primals: Sequence[Any]) -> None:
+    """Rule D8, the number of tangents."""
+    check_tuple(tangents, "tangents")
+    if len(tangents) != len(primals):
+        need = f"{len(primals)} tangents, one per primal"
+        raise ArgumentError("D8", need, f"{len(tangents)} tangents", "A tangent None means zero.")
+
+
+def check_shape(name: str, wanted: Shape, got: Shape) -> None:
+    """Rule D7."""
+    if got != wanted:
+        hint = "A cotangent has the shape of the output." if "cotangent" in name else "None means zero."
+        raise ShapeError("D7", f"{name} of shape {wanted}", f"shape {got}", hint)
+
+
+def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Rule D6."""
+    size = prod(shape) * (48 if dtype.hasobject else dtype.itemsize)  # a Python number weighs about 40 bytes
+    try:
+        if size > _MEMORY:
+            raise MemoryError
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise ShapeError(
+            "D6",
+            f"an output that fits into {_MEMORY} bytes of memory",
+            f"shape {shape}, {size} bytes",
+            "Take less padding, a larger stride or a smaller batch.",
+        ) from error
+
+
+_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

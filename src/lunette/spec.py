@@ -12,15 +12,30 @@ pools whose kernel is a tuple (*space) alone, which is one channel.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lunette import ops
-from lunette.errors import ShapeError, speaking
-from lunette.number import Array, cells_of
-from lunette.op import Bound, Op, Request, bind, request
+from lunette.errors import ArgumentError, DTypeError, ShapeError, speaking
+from lunette.number import Array, cells_of, meeting
+from lunette.op import (
+    Bound,
+    Op,
+    Request,
+    allocate,
+    bind,
+    check_arithmetic,
+    check_shape,
+    check_tangents,
+    known_rank,
+    outline,
+    parameters_of,
+    request,
+    request_at,
+)
 
 # ---- the operators
 
@@ -30,12 +45,12 @@ class _Sample:
 
     def __init__(self, asked: Request) -> None:
         kind = asked.kind
-        with speaking(kind.name):
-            self.arrays = [
-                None if a is None else cells_of(a, n) for a, n in zip(asked.operands, kind.arrays, strict=True)
-            ]
-            x = self.arrays[0]
-            assert x is not None
+        with speaking(kind.name, known_rank(kind, map(outline, asked.operands), 1, asked.options)):
+            check_arithmetic(asked)
+            x = cells_of(asked.operands[0])
+            self.arrays: list[Array | None] = [x]
+            for name, a in zip(kind.arrays[1:], asked.operands[1:], strict=True):
+                self.arrays.append(None if a is None else cells_of(a, name))
             d = kind.rank([None if a is None else a.shape for a in self.arrays], 1, *asked.options)
         # The seeds have a form without channels for every pool; here it is one channel that is dropped again.
         self.single = len(kind.arrays) - len(kind.scalars) == 1 and x.ndim == d
@@ -51,6 +66,17 @@ class _Sample:
                 d=d,
             )
 
+        with self.computing():
+            self.bound.op.check(*self.arrays)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        with speaking(self.bound.op.name, self.bound.d), np.errstate(all="ignore"), meeting(*self.arrays):
+            yield
+
+    def new(self) -> Array:
+        return allocate(self.bound.out, np.dtype(object))
+
     def widen(self, a: Array) -> Array:
         return a[None] if self.single else a
 
@@ -63,27 +89,36 @@ def _forward(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]
     def spec(*arrays: Any, **options: Any) -> Any:
         sample = _Sample(_asked(function, kind, arrays, options))
         op = sample.bound.op
-        with speaking(kind.name, sample.bound.d), np.errstate(all="ignore"):
-            y = sample.narrow(op.spec(*sample.arrays))
+        with sample.computing():
+            y = index = sample.new()
+            if y.size:
+                y = op.spec(*sample.arrays)
             if not getattr(op, "return_indices", False):
-                return y
-            index = op.indices(sample.arrays[0])  # type: ignore[attr-defined]
-            return y, sample.narrow(index.astype(np.int64))
+                return sample.narrow(y)
+            if y.size:
+                index = op.indices(sample.arrays[0])  # type: ignore[attr-defined]
+            return sample.narrow(y), sample.narrow(index.astype(np.int64))
 
     return spec
 
 
 def _jvp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **options: Any) -> Array:
-        sample = _Sample(request(function, dict(zip(kind.arrays, primals, strict=False)), options))
-        with speaking(kind.name, sample.bound.d), np.errstate(all="ignore"):
-            directions = [None if t is None else cells_of(t, "a tangent") for t in tangents]
+        sample = _Sample(request_at(function, kind, primals, options, 1))
+        with sample.computing():
+            check_tangents(tangents, primals)
+            names = [f"the tangent of {n}" for n in kind.arrays]
+            directions = [None if t is None else cells_of(t, n) for t, n in zip(tangents, names, strict=False)]
             directions += [None] * (len(sample.arrays) - len(directions))
             if directions[0] is not None:
                 directions[0] = sample.widen(directions[0])
-            _same_shapes(sample.arrays, directions, kind)
-            if all(t is None for t in directions):
-                return sample.narrow(np.full(sample.bound.out, 0, object))
+            for name, a, t in zip(names, sample.arrays, directions, strict=True):
+                if t is not None:
+                    check_shape(name, () if a is None else a.shape, t.shape)
+            y = sample.new()
+            if y.size == 0 or all(t is None for t in directions):
+                y[...] = 0
+                return sample.narrow(y)
             return sample.narrow(sample.bound.op.jvp(sample.arrays, directions))
 
     return _named(jvp, function, "jvp")
@@ -91,11 +126,12 @@ def _jvp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 
 def _vjp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def vjp(primals: Sequence[Any], cotangent: Any, **options: Any) -> tuple[Array, ...]:
-        sample = _Sample(request(function, dict(zip(kind.arrays, primals, strict=False)), options))
-        with speaking(kind.name, sample.bound.d), np.errstate(all="ignore"):
+        sample = _Sample(request_at(function, kind, primals, options, 1))
+        with sample.computing():
+            if cotangent is None:
+                raise DTypeError("D8", "a cotangent", "None", f"Pass an array of shape {sample.bound.out}.")
             g = sample.widen(cells_of(cotangent, "the cotangent"))
-            if g.shape != sample.bound.out:
-                raise ShapeError("D7", f"a cotangent of shape {sample.bound.out}", f"shape {g.shape}")
+            check_shape("the cotangent", sample.bound.out, g.shape)
             first, *rest = sample.bound.op.vjp(sample.arrays, g)
             return (sample.narrow(first), *rest)[: len(primals)]
 
@@ -105,22 +141,11 @@ def _vjp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 def _asked(
     function: Callable[..., Any], kind: type[Op], positional: Sequence[Any], options: Mapping[str, Any]
 ) -> Request:
-    names = list(kind.arrays) if len(kind.scalars) == 0 else [n for n in kind.arrays if n not in kind.scalars]
-    named = dict(zip(names, positional, strict=False))
-    rest = dict(options)
-    if len(positional) > len(names):  # pools take their kernel or output size by position too
-        second = "output_size" if "adaptive" in kind.name else "kernel"
-        rest = {second: positional[len(names)], **rest}
-    for n in kind.arrays:
-        if n in rest and n not in kind.scalars:
-            named[n] = rest.pop(n)
-    return request(function, named, rest)
-
-
-def _same_shapes(primals: Sequence[Array | None], tangents: Sequence[Array | None], kind: type[Op]) -> None:
-    for name, a, t in zip(kind.arrays, primals, tangents, strict=True):
-        if t is not None and (a is None or a.shape != t.shape):
-            raise ShapeError("D7", f"a tangent of {name} of shape {None if a is None else a.shape}", f"shape {t.shape}")
+    names = [n for n, p in parameters_of(function).items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(positional) > len(names):
+        got = f"{len(positional)} positional arguments"
+        raise ArgumentError("O2", f"({', '.join(names)}) by position", got, "Options are keywords.", who=kind.name)
+    return request(function, dict(zip(names, positional, strict=False)), options, 1)
 
 
 def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix: str) -> Callable[..., Any]:

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from numbers import Real
+from dataclasses import dataclass, replace
+from numbers import Rational, Real
 from typing import Any, ClassVar, Self
 
-from lunette.errors import ArgumentError, DTypeError, ShapeError
-from lunette.number import Array, Number, divide, like, mean, zero_of
+import numpy as np
+
+from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
+from lunette.number import Array, Number, as_dtype, divide, is_float, like, mean, zero_of
 from lunette.op import Arrays, Case, Shapes, apply, case
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window, flag, spatial_axes
@@ -42,8 +44,7 @@ class AvgPool(Pool):
 
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        assert shapes[0] is not None
-        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
@@ -56,6 +57,9 @@ class AvgPool(Pool):
         if divisor is None and not counted:
             check_counted("A1", window, space)
         return cls(window, counted, check_divisor(divisor))
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return self if self.divisor is None else replace(self, divisor=check_divisor(as_dtype(self.divisor, dtype)))
 
     # ---- meaning
 
@@ -124,13 +128,13 @@ def check_counted(rule: str, window: Window, space: tuple[int, ...]) -> None:
 
 def check_divisor(divisor: Any) -> Number:
     """Rule A2."""
-    need = "a divisor that is a finite number other than zero"
+    need, hint = "a divisor that is a finite number other than zero", "Leave it out to divide by the window's cells."
     if divisor is None:
         return None
-    if isinstance(divisor, bool) or not isinstance(divisor, Real):
-        raise DTypeError("A2", need, f"divisor={divisor!r} of type {type(divisor).__name__}")
-    if divisor == 0 or not math.isfinite(divisor):
-        raise ArgumentError("A2", need, f"divisor={divisor!r}")
+    if isinstance(divisor, bool) or not (isinstance(divisor, Real) or is_float(divisor)):
+        raise DTypeError("A2", need, f"divisor={shown(divisor)} of type {type(divisor).__name__}", hint)
+    if divisor == 0 or not (isinstance(divisor, Rational) or math.isfinite(divisor)):
+        raise ArgumentError("A2", need, f"divisor={shown(divisor)}", hint)
     return divisor
 
 

@@ -18,16 +18,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Real
 from typing import Any, ClassVar, Self
 
-from lunette.errors import ArgumentError, DTypeError
+import numpy as np
+
+from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import (
     Array,
     Number,
     anchor,
+    as_dtype,
     between_minus_one_and_one,
     divide,
     is_decided,
@@ -62,8 +65,7 @@ class LpPool(Pool):
 
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        assert shapes[0] is not None
-        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
@@ -73,6 +75,9 @@ class LpPool(Pool):
         window = Window.sliding(space, kernel, stride, padding, dilation, ceil_mode)
         window.out(space)
         return cls(window, check_p(p))
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return replace(self, p=check_p(float(as_dtype(self.p, dtype))))
 
     # ---- meaning
 
@@ -179,11 +184,12 @@ class LpPool(Pool):
 
 def check_p(p: Any) -> float:
     """Rule L1."""
+    need, hint = "p as a real number >= 1 or infinity", "p=2 is the Euclidean norm, p=math.inf the greatest cell."
     if isinstance(p, bool) or not isinstance(p, Real):
-        raise DTypeError("L1", "p as a real number >= 1 or infinity", f"p={p!r} of type {type(p).__name__}")
-    value = float(p)
-    if not value >= 1:
-        raise ArgumentError("L1", "p >= 1 or infinity", f"p={p!r}")
+        raise DTypeError("L1", need, f"p={shown(p)} of type {type(p).__name__}", hint)
+    value = float(as_dtype(p, np.dtype(np.float64)))
+    if not value >= 1 or (value == math.inf and p != math.inf):
+        raise ArgumentError("L1", need, f"p={shown(p)}", hint)
     return int(value) if value.is_integer() else value
 
 

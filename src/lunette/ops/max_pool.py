@@ -41,8 +41,7 @@ class MaxPool(Pool):
 
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        assert shapes[0] is not None
-        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:

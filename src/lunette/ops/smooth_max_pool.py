@@ -24,13 +24,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette.errors import ArgumentError, ShapeError
+from lunette.errors import ArgumentError, ShapeError, shown
 from lunette.number import (
     Array,
     Number,
     anchor,
+    cannot,
     divide,
     exp,
+    is_decided,
     is_enclosure,
     is_infinite,
     is_nan,
@@ -70,22 +72,32 @@ class SmoothMaxPool(Pool):
 
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        assert shapes[0] is not None
-        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         kernel, stride, padding, dilation, ceil_mode, count_include_pad, _ = options
         x, beta = shapes
         assert x is not None
-        if beta != ():
-            raise ShapeError("S1", "beta as one number or an array without axes", f"beta.shape={beta}")
         window = Window.sliding(x[1:], kernel, stride, padding, dilation, ceil_mode)
         window.out(x[1:])
+        if beta != ():
+            got = "no beta" if beta is None else f"beta.shape={beta}"
+            raise ShapeError("S1", "beta as one number or an array without axes", got, "One beta serves all windows.")
         counted = flag("count_include_pad", count_include_pad)
         if not counted:
             check_counted("S2", window, x[1:])
         return cls(window, counted)
+
+    def check(self, *arrays: Array | None) -> None:
+        value = primal(self._with_beta(arrays)[1])
+        if isinstance(value, complex | np.complexfloating):
+            raise cannot("exp", value)
+        finite = is_decided(value) if is_enclosure(value) else not (value == 0 or is_nan(value) or is_infinite(value))
+        if not finite:
+            raise ArgumentError(
+                "S1", "a finite beta other than zero", f"beta={shown(value)}", "For the plain maximum use max_pool."
+            )
 
     # ---- meaning
 
@@ -120,15 +132,7 @@ class SmoothMaxPool(Pool):
     def _with_beta(arrays: Arrays) -> tuple[Array, Number]:
         x, beta = arrays
         assert x is not None and beta is not None
-        number = beta[()]
-        b = like(number, x.flat[0] if x.size else number)
-        value = primal(b)
-        undecided = is_enclosure(value) and not (value > 0 or value < 0)
-        if undecided or (not is_enclosure(value) and (value == 0 or is_nan(value) or is_infinite(value))):
-            raise ArgumentError(
-                "S1", "a finite beta other than zero", f"beta={number}", "For the plain maximum use max_pool."
-            )
-        return x, b
+        return x, like(beta[()], x[(0,) * x.ndim] if x.size else beta[()])
 
     # ---- derivatives
 
