@@ -64,7 +64,9 @@ class Taken:
 def take(x: object, name: str) -> Taken:
     """Any array, without a copy where it is one already."""
     if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError("D1", "a plain array", f"{name} is a masked array", f"Fill it first: {name}.filled(...).")
+        raise DTypeError(
+            "D1", "a plain array", f"{name} as a masked array", f"Fill it first: {name}.filled(...).astype(np.float64)."
+        )
     if isinstance(x, np.ndarray | np.generic):
         return Taken(_checked(np.asarray(x), name))
     if hasattr(x, "__dlpack__") and not isinstance(x, type):
@@ -90,7 +92,7 @@ def _take_foreign(x: Any, name: str) -> Taken:
     if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16; its bits travel as int16
         bits = np.from_dlpack(x.view(importlib.import_module("torch").int16))
         return Taken(bits.view(ml_dtypes.bfloat16), kind)
-    array = _checked(_converted(np.asarray if kind == "jax" else np.from_dlpack, x, name), name)
+    array = _checked(_converted(np.asarray if kind == "jax" else np.from_dlpack, x, name), name, kind)
     return Taken(array, kind if hasattr(importlib.import_module(kind), "from_dlpack") or kind == "jax" else "numpy")
 
 
@@ -103,7 +105,7 @@ def _converted(convert: Callable[[Any], Any], x: Any, name: str) -> Any:
         raise DTypeError("D1", "an array whose values NumPy can read", got, "Pass a NumPy array.") from error
 
 
-def _checked(x: Array, name: str) -> Array:
+def _checked(x: Array, name: str, kind: str = "numpy") -> Array:
     if x.dtype == OBJECT:
         return cells_of(x, name)
     native = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
@@ -113,7 +115,9 @@ def _checked(x: Array, name: str) -> Array:
         "D1",
         "float16, bfloat16, float32 or float64",
         f"{name} of dtype {x.dtype}",
-        f"Pass {name}.astype(np.float64), or {name}.astype(object) for exact numbers.",
+        f"Pass {name}.astype(np.float64), or {name}.astype(object) for exact numbers."
+        if kind == "numpy"
+        else f"Convert {name} to float64.",
     )
 
 
@@ -381,16 +385,15 @@ def output_shape(op: Any, *shapes: Shape, **options: Any) -> Shape:
 def bound_of(op: Any, shapes: Sequence[Any], options: Mapping[str, Any], lead: int = 2) -> Bound:
     """The operator value that these shapes and options make."""
     function, kind = lookup(op)
-    with speaking(kind.name):
-        if len(shapes) > len(kind.arrays):
-            need = f"shapes of ({', '.join(kind.arrays)})"
-            raise ArgumentError("O2", need, f"{len(shapes)} shapes", "Options are keywords.")
     given = {**dict.fromkeys((n for n in kind.scalars if n not in options), ()), **options}
     named = dict(zip(kind.arrays, shapes, strict=False))
     asked = request(function, named, {n: v for n, v in given.items() if n not in named or n in options})
     outlines = [tuple(a) if is_sequence(a) else () for a in asked.operands]
     with speaking(kind.name, known_rank(kind, outlines, lead, asked.options)):
         check_arithmetic(asked)
+        if len(shapes) > len(kind.arrays):
+            need = f"the shapes of {', '.join(kind.arrays)}"
+            raise ArgumentError("O2", need, f"{len(shapes)} shapes", "Options are keywords.")
         sizes = [
             () if n in kind.scalars and not is_sequence(a) else check_sizes(n, a)
             for n, a in zip(kind.arrays, asked.operands, strict=True)

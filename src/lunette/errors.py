@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 
 class LunetteError(Exception):
     """Anything lunette refuses. `rule` is the number of the rule in the operator's table."""
@@ -48,6 +50,8 @@ def shown(value: object) -> str:
     >>> shown((1, 2)), len(shown([0] * 10**6))
     ('(1, 2)', 86)
     """
+    if isinstance(value, np.generic):
+        value = value.item()
     try:
         text = " ".join(repr(value).split())
     except ValueError:  # an integer of more digits than Python prints

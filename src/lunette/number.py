@@ -148,6 +148,8 @@ class Interval:
             object.__setattr__(self, "hi", self.lo)
         got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
         try:
+            if any(np.asarray(end).dtype.kind in "bcmMSU" for end in (self.lo, self.hi)):
+                raise TypeError  # numpy compares these, but they are not real numbers
             ordered = np.shape(self.lo) == np.shape(self.hi) and bool(np.all(np.less_equal(self.lo, self.hi)))
         except (TypeError, ValueError) as error:
             raise DTypeError("N4", "ends with an order", got, "Pass two real numbers.", who="Interval") from error
@@ -600,7 +602,7 @@ def cannot(what: str, a: Number) -> DTypeError:
 def cells_of(x: object, name: str = "x") -> Array:
     """Any nested list or array as an object array of numbers, each exactly the number it was."""
     if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError("N1", "an array without a mask", f"{name} is a masked array", f"Pass {name}.filled(...).")
+        raise DTypeError("N1", "an array without a mask", f"{name} as a masked array", f"Pass {name}.filled(...).")
     if isinstance(x, np.ndarray) and (x.dtype.kind in "iu" or x.dtype in (np.float64, np.complex128)):
         return x.astype(object)
     array: Array
@@ -632,7 +634,8 @@ def _number(a: object, name: str, cell: tuple[int, ...]) -> Number:
     )
     if strange or not hasattr(a, "__mul__"):
         place = f"{name}[{', '.join(map(str, cell))}]" if cell else name
-        hint = "Make every row as long." if isinstance(a, Collection) else "Convert the cells to one number type."
+        ragged = isinstance(a, list | tuple | np.ndarray)
+        hint = "Make every row as long." if ragged else "Pass an array or nested lists of numbers."
         raise DTypeError("N1", "numbers", f"{place}={shown(a)} of type {type(a).__name__}", hint)
     return a
 

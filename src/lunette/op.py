@@ -221,7 +221,7 @@ def request_at(
     d = None
     with suppress(LunetteError):
         every = {n: named.get(n) for n in kind.arrays if n in named or n not in options}
-        asked = request(function, every, options, lead)
+        asked = request(function, every, {n: v for n, v in options.items() if n not in every}, lead)
         d = known_rank(kind, map(outline, asked.operands), lead, asked.options)
     with speaking(kind.name, d):
         check_tuple(primals, "primals")
@@ -286,7 +286,7 @@ def check_tangents(tangents: Any, primals: Sequence[Any]) -> None:
 def check_shape(name: str, wanted: Shape, got: Shape) -> None:
     """Rule D7."""
     if got != wanted:
-        hint = "A cotangent has the shape of the output." if "cotangent" in name else "None means zero."
+        hint = "A cotangent is like the output." if "cotangent" in name else "A tangent is like its primal, or None."
         raise ShapeError("D7", f"{name} of shape {wanted}", f"shape {got}", hint)
 
 

@@ -142,10 +142,12 @@ def _asked(
     function: Callable[..., Any], kind: type[Op], positional: Sequence[Any], options: Mapping[str, Any]
 ) -> Request:
     names = [n for n, p in parameters_of(function).items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    asked = request(function, dict(zip(names, positional, strict=False)), options, 1)
     if len(positional) > len(names):
-        got = f"{len(positional)} positional arguments"
-        raise ArgumentError("O2", f"({', '.join(names)}) by position", got, "Options are keywords.", who=kind.name)
-    return request(function, dict(zip(names, positional, strict=False)), options, 1)
+        d = known_rank(kind, map(outline, asked.operands), 1, asked.options)
+        got = f"{len(positional)} of them"
+        raise ArgumentError("O2", f"{', '.join(names)} by position", got, "Options are keywords.", who=kind.name, d=d)
+    return asked
 
 
 def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix: str) -> Callable[..., Any]:

@@ -132,7 +132,7 @@ class Axis(Geometry):
                 "W2",
                 f"a padded size >= span {self.span}",
                 f"n={n}, lo={self.lo}, hi={self.hi}, kernel={self.kernel}, dilation={self.dilation}",
-                f"Add {-room} cells of padding or take a smaller kernel.",
+                f"Add {-room} to the padding or take a smaller kernel.",
             )
         whole = room // self.stride + 1
         return whole + (self.ceil and room % self.stride != 0 and whole * self.stride < n + self.lo)
@@ -243,7 +243,7 @@ class Transposed(Geometry):
                 "W9",
                 "(n-1)*stride - lo - hi + span + output_padding >= 1",
                 f"{size} from n={n}, stride={self.stride}, lo={self.lo}, hi={self.hi}, span={self.span}",
-                f"Take {1 - size} cells less padding.",
+                f"Take {1 - size} less padding.",
             )
         return size
 
@@ -441,13 +441,13 @@ def integer(name: str, value: object) -> int:
     except Exception as error:  # arrays and tensors have __index__ and each its own way to refuse
         raise DTypeError(
             "W4",
-            f"{name} as an integer or one integer per axis",
+            f"{name} in integers",
             f"{name}={shown(value)} of type {type(value).__name__}",
             "Pass an int: bools and floats are none.",
         ) from error
     if not -(2**63) <= number < 2**63:
         raise ArgumentError(
-            "W4", f"{name} below 2**63", f"{name} of {number.bit_length()} bits", "No array is as large as that."
+            "W4", f"-2**63 <= {name} < 2**63", f"{name}={shown(number)}", "No array is as large as that."
         )
     return number
 
@@ -537,7 +537,8 @@ def spatial_axes(name: str, value: object, spatial: int | None, x: Shape | None,
     if is_sequence(value):
         d = len(value)  # type: ignore[arg-type]
         if wanted is not None and wanted != d:
-            raise ArgumentError("W11", f"spatial={d}, the length of {name}", f"spatial={wanted}", "Leave spatial out.")
+            need = f"spatial={d}, the length of {name}"
+            raise ArgumentError("W11", need, f"spatial={wanted}", "Leave spatial out.", d=d)
         return d
     if wanted is None:
         if len(x) < lead:

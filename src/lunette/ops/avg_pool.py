@@ -122,7 +122,7 @@ def check_counted(rule: str, window: Window, space: tuple[int, ...]) -> None:
             rule,
             "a cell of the input in every window",
             f"none at output cell {o}",
-            "Take less padding or count_include_pad=True.",
+            "Take less padding or dilation, or count_include_pad=True.",
         )
 
 

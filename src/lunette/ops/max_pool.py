@@ -52,7 +52,10 @@ class MaxPool(Pool):
         window.out(space)
         if (o := window.empty_cell(space)) is not None:
             raise ShapeError(
-                "M1", "a cell of the input in every window", f"none at output cell {o}", "Take less padding."
+                "M1",
+                "a cell of the input in every window",
+                f"none at output cell {o}",
+                "Take less padding or dilation.",
             )
         return cls(window, check_ties(ties), flag("return_indices", return_indices))
 
