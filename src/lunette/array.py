@@ -89,6 +89,8 @@ def _take_foreign(x: Any, name: str) -> Taken:
     # DLPack's numbers for memory that the CPU reads: plain or pinned. torch has none for "meta".
     if str(device) == "meta" or _converted(lambda a: a.__dlpack_device__(), x, name)[0] not in (1, 3, 11, 13):
         raise DTypeError("D5", "arrays on the CPU", f"{name} on device {device}", f"Pass {name}.cpu() or a copy.")
+    if hasattr(x, "resolve_neg"):  # torch may keep a minus sign as a flag, which its DLPack forgets
+        x = x.resolve_neg()
     if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16; its bits travel as int16
         bits = np.from_dlpack(x.view(importlib.import_module("torch").int16))
         return Taken(bits.view(ml_dtypes.bfloat16), kind)
@@ -388,7 +390,7 @@ def bound_of(op: Any, shapes: Sequence[Any], options: Mapping[str, Any], lead: i
     given = {**dict.fromkeys((n for n in kind.scalars if n not in options), ()), **options}
     named = dict(zip(kind.arrays, shapes, strict=False))
     asked = request(function, named, {n: v for n, v in given.items() if n not in named or n in options})
-    outlines = [tuple(a) if is_sequence(a) else () for a in asked.operands]
+    outlines = [tuple(a[:65]) if is_sequence(a) else () for a in asked.operands]
     with speaking(kind.name, known_rank(kind, outlines, lead, asked.options)):
         check_arithmetic(asked)
         if len(shapes) > len(kind.arrays):
@@ -405,9 +407,9 @@ def check_sizes(name: str, shape: Any) -> Shape | None:
     """Rule O3."""
     if shape is None and name != "x":
         return None
-    if not is_sequence(shape):
+    if not is_sequence(shape) or len(shape) > 64:
         got = f"{shown(shape)} of type {type(shape).__name__}"
-        raise DTypeError("O3", f"the shape of {name} as a tuple of sizes", got, f"Pass {name}.shape.")
+        raise DTypeError("O3", f"the shape of {name} as a tuple of at most 64 sizes", got, f"Pass {name}.shape.")
     sizes = tuple(integer(f"a size of {name}", m) for m in shape)
     if any(m < 0 for m in sizes):
         raise ArgumentError("O3", f"sizes of {name} >= 0", f"shape {sizes}", f"Pass {name}.shape.")

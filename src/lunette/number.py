@@ -385,7 +385,7 @@ def sign(a: Number) -> int:
 
 def is_real(a: object) -> bool:
     """A plain real number, which takes the number type of the cells it meets; True and False are none."""
-    return (isinstance(a, Real | Decimal) or is_float(a)) and not isinstance(a, bool)
+    return (isinstance(a, Real | Decimal) or is_float(a)) and not isinstance(a, bool | np.timedelta64)
 
 
 def as_dtype(value: Number, dtype: np.dtype[Any]) -> Number:
@@ -395,6 +395,8 @@ def as_dtype(value: Number, dtype: np.dtype[Any]) -> Number:
             return dtype.type(value if is_float(value) else float(value))
         except OverflowError:
             return dtype.type(math.inf if value > 0 else -math.inf)
+        except ValueError:  # a signalling NaN of Decimal
+            return dtype.type(math.nan)
 
 
 def like(value: Number, cell: Number) -> Number:
@@ -408,6 +410,8 @@ def like(value: Number, cell: Number) -> Number:
         value = value[()]
     if isinstance(value, np.integer):
         value = int(value)
+    if isinstance(value, Decimal) and value.is_finite() and not isinstance(cell, Decimal):
+        value = Fraction(value)
     if not isinstance(value, int | float | Fraction | np.floating) or isinstance(value, bool):
         return value
     if is_float(cell):
@@ -623,12 +627,10 @@ def cells_of(x: object, name: str = "x") -> Array:
 
 def cells_in(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Every cell in row-major order, at any rank."""
-    return product(*map(range, shape))
+    return iter(()) if 0 in shape else product(*map(range, shape))
 
 
 def _number(a: object, name: str, cell: tuple[int, ...]) -> Number:
-    if isinstance(a, np.integer):
-        return int(a)
     strange = isinstance(
         a, bool | np.bool_ | str | bytes | Collection | type | np.void | np.datetime64 | np.timedelta64
     )
@@ -637,7 +639,7 @@ def _number(a: object, name: str, cell: tuple[int, ...]) -> Number:
         ragged = isinstance(a, list | tuple | np.ndarray)
         hint = "Make every row as long." if ragged else "Pass an array or nested lists of numbers."
         raise DTypeError("N1", "numbers", f"{place}={shown(a)} of type {type(a).__name__}", hint)
-    return a
+    return int(a) if isinstance(a, np.integer) else a
 
 
 @contextmanager

@@ -9,7 +9,7 @@ signature and one door.
 |------|--------------------------------------------------------------------|
 | O1   | the operator is one of lunette's, by name or as the function       |
 | O2   | arguments are those the operator has, and required ones are given  |
-| O3   | a shape is a tuple of integers >= 0                                |
+| O3   | a shape is a tuple of at most 64 integers >= 0                     |
 """
 
 from __future__ import annotations
@@ -253,9 +253,10 @@ def outline(a: Any) -> Shape:
 
 def check_arithmetic(asked: Request) -> None:
     """Rule D9."""
-    if asked.arithmetic not in ARITHMETICS:
+    given: object = asked.arithmetic
+    if not isinstance(given, str) or given not in ARITHMETICS:
         names = ", ".join(f'"{a}"' for a in ARITHMETICS)
-        got = f"arithmetic={shown(asked.arithmetic)}"
+        got = f"arithmetic={shown(given)}"
         raise ArgumentError("D9", f"arithmetic among {names}", got, 'Leave it out for "fast".')
 
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from numbers import Rational, Real
+from numbers import Rational
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
-from lunette.number import Array, Number, as_dtype, divide, is_float, like, mean, zero_of
+from lunette.number import Array, Number, as_dtype, divide, is_real, like, mean, zero_of
 from lunette.op import Arrays, Case, Shapes, apply, case
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window, flag, spatial_axes
@@ -131,9 +131,9 @@ def check_divisor(divisor: Any) -> Number:
     need, hint = "a divisor that is a finite number other than zero", "Leave it out to divide by the window's cells."
     if divisor is None:
         return None
-    if isinstance(divisor, bool) or not (isinstance(divisor, Real) or is_float(divisor)):
+    if not is_real(divisor):
         raise DTypeError("A2", need, f"divisor={shown(divisor)} of type {type(divisor).__name__}", hint)
-    if divisor == 0 or not (isinstance(divisor, Rational) or math.isfinite(divisor)):
+    if not (isinstance(divisor, Rational) or math.isfinite(divisor)) or divisor == 0:
         raise ArgumentError("A2", need, f"divisor={shown(divisor)}", hint)
     return divisor
 

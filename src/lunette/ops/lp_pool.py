@@ -20,7 +20,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -37,6 +36,7 @@ from lunette.number import (
     is_enclosure,
     is_infinite,
     is_nan,
+    is_real,
     like,
     magnitude,
     power,
@@ -185,7 +185,7 @@ class LpPool(Pool):
 def check_p(p: Any) -> float:
     """Rule L1."""
     need, hint = "p as a real number >= 1 or infinity", "p=2 is the Euclidean norm, p=math.inf the greatest cell."
-    if isinstance(p, bool) or not isinstance(p, Real):
+    if not is_real(p):
         raise DTypeError("L1", need, f"p={shown(p)} of type {type(p).__name__}", hint)
     value = float(as_dtype(p, np.dtype(np.float64)))
     if not value >= 1 or (value == math.inf and p != math.inf):
