@@ -167,6 +167,8 @@ class Interval:
         return bool(self.lo <= a <= self.hi)
 
     def __add__(self, other: Number) -> Interval:
+        if isinstance(other, Dual):
+            return NotImplemented
         b = Interval.of(other)
         return Interval(_sum(self.lo, b.lo, _below), _sum(self.hi, b.hi, _above))
 
@@ -176,12 +178,16 @@ class Interval:
         return Interval(-self.hi, -self.lo)
 
     def __sub__(self, other: Number) -> Interval:
+        if isinstance(other, Dual):
+            return NotImplemented
         return self + -Interval.of(other)
 
     def __rsub__(self, other: Number) -> Interval:
         return Interval.of(other) + -self
 
     def __mul__(self, other: Number) -> Interval:
+        if isinstance(other, Dual):
+            return NotImplemented
         b = Interval.of(other)
         ends = [(p, q) for p in (self.lo, self.hi) for q in (b.lo, b.hi)]
         return Interval(min(_product(p, q, _below) for p, q in ends), max(_product(p, q, _above) for p, q in ends))
@@ -189,6 +195,8 @@ class Interval:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Number) -> Interval:
+        if isinstance(other, Dual):
+            return NotImplemented
         b = Interval.of(other)
         if b.lo <= 0 <= b.hi:
             raise ArgumentError("N4", "a divisor without zero", f"{b}", "Narrow the divisor.", who="Interval")
@@ -452,13 +460,13 @@ def winners(cells: Sequence[Number], ties: Ties) -> Winners:
     """Who wins a maximum. Among NaN cells, and among equal cells, the first comes first."""
     values = [primal(c) for c in cells]
     if any(is_enclosure(v) for v in values):
-        possible = tuple(p for p, v in enumerate(values) if not any(_less(v, u) for u in values))
+        possible = tuple(p for p, v in enumerate(values) if not any(less(v, u) for u in values))
         return Winners(possible) if len(possible) == 1 else Winners(possible, unit=_unit(values))
     places = [p for p, v in enumerate(values) if is_nan(v)]
     if not places:
         best = 0
         for p, v in enumerate(values):
-            if _less(values[best], v):
+            if less(values[best], v):
                 best = p
         places = [p for p, v in enumerate(values) if v == values[best]]
     if ties == "first":
@@ -507,9 +515,13 @@ def place(cells: Sequence[Number]) -> int:
     return who.places[0]
 
 
-def _less(a: Number, b: Number) -> bool:
+_COMPLEX: Final = (complex, np.complexfloating)
+
+
+def less(a: Number, b: Number) -> bool:
+    """Certainly less. Rule N2."""
     try:
-        if isinstance(a, complex | np.complexfloating):  # numpy's have an order, that of their real parts first
+        if isinstance(a, _COMPLEX) or isinstance(b, _COMPLEX):  # numpy's have an order, that of their real parts first
             raise TypeError
         return bool(a < b)
     except TypeError as error:
@@ -532,8 +544,7 @@ def between_minus_one_and_one(a: Number) -> Number:
 
 def magnitude(a: Number) -> Number:
     """The absolute value, of ordered numbers only."""
-    if isinstance(primal(a), complex | np.complexfloating):
-        _less(primal(a), primal(a))
+    less(0, primal(a))
     return abs(a)
 
 

@@ -29,13 +29,13 @@ from lunette.number import (
     Array,
     Number,
     anchor,
-    cannot,
     divide,
     exp,
     is_decided,
     is_enclosure,
     is_infinite,
     is_nan,
+    less,
     like,
     log,
     primal,
@@ -91,13 +91,12 @@ class SmoothMaxPool(Pool):
 
     def check(self, *arrays: Array | None) -> None:
         value = primal(self._with_beta(arrays)[1])
-        if isinstance(value, complex | np.complexfloating):
-            raise cannot("exp", value)
         finite = is_decided(value) if is_enclosure(value) else not (value == 0 or is_nan(value) or is_infinite(value))
         if not finite:
             raise ArgumentError(
                 "S1", "a finite beta other than zero", f"beta={shown(value)}", "For the plain maximum use max_pool."
             )
+        less(0, value)
 
     # ---- meaning
 
@@ -139,7 +138,7 @@ class SmoothMaxPool(Pool):
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         x, beta = self._with_beta(primals)
         t, t_beta = tangents
-        slope = None if t_beta is None else like(t_beta[()], zero_of(x))
+        slope = None if t_beta is None else like(t_beta[()], x[(0,) * x.ndim] if x.size else beta)
 
         def derivative(view: View, cells: list[Number], *slopes: list[Number]) -> Number:
             soft = self.soften(view, cells, beta)
