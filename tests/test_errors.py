@@ -316,6 +316,13 @@ def test_n2_comparing_needs_an_order() -> None:
         "got cells of type Symbol. Complex numbers and symbols serve the linear operators: conv, conv_transpose "
         "and the averages.",
     )
+    refused(
+        lambda: ln.smooth_max_pool([[1j, 2]], (2,), beta=1j),
+        ln.DTypeError,
+        "smooth_max_pool (d=1) [N2] needs numbers with an order; "
+        "got cells of type complex and int. Complex numbers and symbols serve the linear operators: conv, "
+        "conv_transpose and the averages.",
+    )
 
 
 def test_n3_exp_and_roots_need_a_type_that_has_them() -> None:
@@ -330,12 +337,6 @@ def test_n3_exp_and_roots_need_a_type_that_has_them() -> None:
         ln.DTypeError,
         "lp_pool (d=1) [N3] needs a number type with roots; "
         "got cells of type Fraction. float, numpy.float32, decimal.Decimal, flint.arb and Interval have it.",
-    )
-    refused(
-        lambda: ln.smooth_max_pool([[1j, 2]], (2,), beta=1j),
-        ln.DTypeError,
-        "smooth_max_pool (d=1) [N3] needs a number type with exp; "
-        "got cells of type complex. float, numpy.float32, decimal.Decimal, flint.arb and Interval have it.",
     )
 
 
@@ -443,7 +444,7 @@ def test_o3_shapes_are_tuples_of_sizes() -> None:
     refused(
         lambda: ln.output_shape("max_pool", 3, kernel=2),
         ln.DTypeError,
-        "max_pool [O3] needs the shape of x as a tuple of sizes; got 3 of type int. Pass x.shape.",
+        "max_pool [O3] needs the shape of x as a tuple of at most 64 sizes; got 3 of type int. Pass x.shape.",
     )
     refused(
         lambda: ln.output_shape("max_pool", (1, -1, 3), kernel=2),
