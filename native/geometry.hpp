@@ -23,6 +23,8 @@ struct PoolAxis {
     const PoolAxis* phases;
 
     i64 most;        // the greatest count
+    bool has_empty;  // some count is 0
+    i64 jump;        // the greatest distance between the first cells of neighbouring windows
     bool identity;   // every output o reads exactly input o
     bool whole;      // one output that reads everything
     bool same_count, same_inside;  // constant over o
@@ -42,6 +44,15 @@ struct Pool {
     // Input cell i is read by the outputs transposed->axes: sums over it are the adjoint of sums over this.
     // Null when some axis has no such table.
     const Pool* transposed = nullptr;
+};
+
+// Output cell o and kernel cell k read input cell o*stride - lo + k*dilation, if that is inside 0..n-1.
+struct ConvAxis {
+    i64 n, m, kernel, stride, dilation, lo;
+};
+struct Conv {
+    const ConvAxis* axes;  // outermost first
+    i64 rank, groups, batch, cin, cout;
 };
 
 // Owns the tables of a Pool. Kernels see the Pool only.

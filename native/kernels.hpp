@@ -22,10 +22,24 @@ struct PoolKernels {
     void (*lp_pool_vjp)(const Pool&, i64 planes, const T* x, const T* g, T* dx, T p);
 };
 
+template <class T>
+struct ConvKernels {
+    void (*conv)(const Conv&, const T* x, const T* w, const T* b, T* y);
+    void (*conv_input_grad)(const Conv&, const T* w, const T* g, const T* b, T* dx);
+    void (*conv_weight_grad)(const Conv&, const T* x, const T* g, T* dw);
+    void (*conv_bias_grad)(i64 batch, i64 channels, i64 cells, const T* g, T* db);
+};
+
 struct Kernels {
     const char* name;
     PoolKernels<float> f32;
     PoolKernels<double> f64;
+    ConvKernels<float> conv_f32;
+    ConvKernels<double> conv_f64;
+    template <class T>
+    const ConvKernels<T>& conv_of() const {
+        if constexpr (sizeof(T) == 4) return conv_f32; else return conv_f64;
+    }
     template <class T>
     const PoolKernels<T>& of() const {
         if constexpr (sizeof(T) == 4) return f32; else return f64;

@@ -5,12 +5,18 @@ namespace lunette::LN_ISA {
 
 template <class T>
 static constexpr PoolKernels<T> pools() {
-    PoolKernels<T> k{};
-    k.max_pool = max_pool<T>;
-    return k;
+    return {max_pool<T>, max_pool_jvp<T>, max_pool_vjp<T>,
+            avg_pool<T>, avg_pool_vjp<T>,
+            smooth_max_pool<T>, smooth_max_pool_jvp<T>, smooth_max_pool_vjp<T>,
+            lp_pool<T>, lp_pool_jvp<T>, lp_pool_vjp<T>};
+}
+
+template <class T>
+static constexpr ConvKernels<T> convs() {
+    return {conv<T>, conv_input_grad<T>, conv_weight_grad<T>, conv_bias_grad<T>};
 }
 
 extern const Kernels table;
-const Kernels table = {LN_ISA_NAME, pools<float>(), pools<double>()};
+const Kernels table = {LN_ISA_NAME, pools<float>(), pools<double>(), convs<float>(), convs<double>()};
 
 }  // namespace lunette::LN_ISA

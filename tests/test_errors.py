@@ -106,6 +106,12 @@ def test_w3_x_has_its_axes() -> None:
         "global_avg_pool (d=3) [W3] needs x with a channel axis and 3 spatial axes; "
         "got x.shape=(2, 3, 8). x is (*batch, channels, *space); spatial= says how many axes are spatial.",
     )
+    refused(
+        lambda: ln.spec.max_pool2d([1, 2, 3], 2, stride=1),
+        ln.ShapeError,
+        "max_pool (d=2) [W3] needs x with a channel axis and 2 spatial axes; "
+        "got x.shape=(3,). x is (*batch, channels, *space); spatial= says how many axes are spatial.",
+    )
 
 
 def test_w4_integers_one_or_one_per_axis() -> None:
@@ -372,18 +378,36 @@ def test_n5_an_index_needs_a_decided_winner() -> None:
     )
 
 
-def test_n6_cells_of_one_call_go_together() -> None:
+def test_n6_the_output_fits_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lunette.number._MEMORY", 2**30)
+    refused(
+        lambda: ln.conv(X, W, padding=2**40),
+        ln.ShapeError,
+        "conv (d=1) [N6] needs an output that fits into 1073741824 bytes of memory; "
+        "got shape (2, 4, 2199023255558), 140737488355712 bytes. Take less padding, a larger stride or a smaller "
+        "batch.",
+    )
+    refused(
+        lambda: ln.spec.avg_pool([[1, 2]], (2,), stride=1, padding=2**62),
+        ln.ShapeError,
+        "avg_pool (d=1) [N6] needs an output that fits into 1073741824 bytes of memory; "
+        "got shape (1, 9223372036854775809), 442721857769029238832 bytes. Take less padding, a larger stride or "
+        "a smaller batch.",
+    )
+
+
+def test_n7_cells_of_one_call_go_together() -> None:
     refused(
         lambda: ln.conv([[Decimal(1)]], [[[0.5]]]),
         ln.DTypeError,
-        "conv (d=1) [N6] needs cells that add, multiply and compare with each other; "
+        "conv (d=1) [N7] needs cells that add, multiply and compare with each other; "
         "got cells of type Decimal and float: \"unsupported operand type(s) for *: 'decimal.Decimal' and "
         "'float'\". Convert all arrays to one number type.",
     )
     refused(
         lambda: ln.conv([[Decimal("inf")]], [[[0]]]),
         ln.DTypeError,
-        "conv (d=1) [N6] needs cells that add, multiply and compare with each other; "
+        "conv (d=1) [N7] needs cells that add, multiply and compare with each other; "
         "got cells of type Decimal and int: \"[<class 'decimal.InvalidOperation'>]\". Convert all arrays to one "
         "number type.",
     )
@@ -436,20 +460,55 @@ def test_o2_arguments_the_operator_has() -> None:
     refused(
         lambda: ln.spec.max_pool(X, 2, 1),
         ln.ArgumentError,
-        "max_pool (d=2) [O2] needs x, kernel by position; got 3 of them. Options are keywords.",
+        "max_pool (d=2) [O2] needs arguments among (x, kernel, stride, padding, dilation, ceil_mode, ties, "
+        "return_indices, spatial, arithmetic); "
+        "got 3 arguments by position. Arrays come first, options are keywords.",
     )
 
 
-def test_o3_shapes_are_tuples_of_sizes() -> None:
+def test_o3_primals_and_tangents_are_tuples() -> None:
+    refused(
+        lambda: ln.max_pool_jvp(X, (X,), kernel=2),
+        ln.DTypeError,
+        "max_pool (d=1) [O3] needs primals as a tuple of arrays; got primals of type ndarray. Write (primal,).",
+    )
+    refused(
+        lambda: ln.max_pool_jvp((X, X), (X,), kernel=2),
+        ln.ArgumentError,
+        "max_pool (d=1) [O3] needs primals (x,); got 2 primals. Everything that is no array is a keyword.",
+    )
+    refused(
+        lambda: ln.max_pool_jvp((X,), (X, X), kernel=2),
+        ln.ArgumentError,
+        "max_pool (d=1) [O3] needs 1 tangents, one per primal; got 2 tangents. A tangent None means zero.",
+    )
+    refused(
+        lambda: ln.max_pool_jvp((X,), X, kernel=2),
+        ln.DTypeError,
+        "max_pool (d=1) [O3] needs tangents as a tuple of arrays; got tangents of type ndarray. Write (tangent,).",
+    )
+    refused(
+        lambda: ln.max_pool_vjp((X,), None, kernel=2),
+        ln.DTypeError,
+        "max_pool (d=1) [O3] needs a cotangent; got None. Pass an array of shape (2, 3, 4).",
+    )
+    refused(
+        lambda: ln.spec.conv_vjp((X,), None),
+        ln.ArgumentError,
+        "conv [O3] needs primals (x, w) or (x, w, b); got 1 primals. Everything that is no array is a keyword.",
+    )
+
+
+def test_o4_shapes_are_tuples_of_sizes() -> None:
     refused(
         lambda: ln.output_shape("max_pool", 3, kernel=2),
         ln.DTypeError,
-        "max_pool [O3] needs the shape of x as a tuple of at most 64 sizes; got 3 of type int. Pass x.shape.",
+        "max_pool [O4] needs the shape of x as a tuple of at most 64 sizes; got 3 of type int. Pass x.shape.",
     )
     refused(
         lambda: ln.output_shape("max_pool", (1, -1, 3), kernel=2),
         ln.ArgumentError,
-        "max_pool (d=1) [O3] needs sizes of x >= 0; got shape (1, -1, 3). Pass x.shape.",
+        "max_pool (d=1) [O4] needs sizes of x >= 0; got shape (1, -1, 3). Pass x.shape.",
     )
 
 
@@ -681,24 +740,6 @@ def test_d5_arrays_live_on_the_cpu() -> None:
     )
 
 
-def test_d6_the_output_fits_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lunette.op._MEMORY", 2**30)
-    refused(
-        lambda: ln.conv(X, W, padding=2**40),
-        ln.ShapeError,
-        "conv (d=1) [D6] needs an output that fits into 1073741824 bytes of memory; "
-        "got shape (2, 4, 2199023255558), 140737488355712 bytes. Take less padding, a larger stride or a smaller "
-        "batch.",
-    )
-    refused(
-        lambda: ln.spec.avg_pool([[1, 2]], (2,), stride=1, padding=2**62),
-        ln.ShapeError,
-        "avg_pool (d=1) [D6] needs an output that fits into 1073741824 bytes of memory; "
-        "got shape (1, 9223372036854775809), 442721857769029238832 bytes. Take less padding, a larger stride or "
-        "a smaller batch.",
-    )
-
-
 def test_d7_tangents_and_cotangents_have_shapes() -> None:
     refused(
         lambda: ln.max_pool_jvp((X,), (X2,), kernel=2),
@@ -720,39 +761,6 @@ def test_d7_tangents_and_cotangents_have_shapes() -> None:
     )
 
 
-def test_d8_primals_and_tangents_are_tuples() -> None:
-    refused(
-        lambda: ln.max_pool_jvp(X, (X,), kernel=2),
-        ln.DTypeError,
-        "max_pool (d=1) [D8] needs primals as a tuple of arrays; got primals of type ndarray. Write (primal,).",
-    )
-    refused(
-        lambda: ln.max_pool_jvp((X, X), (X,), kernel=2),
-        ln.ArgumentError,
-        "max_pool (d=1) [D8] needs primals (x,); got 2 primals. Everything that is no array is a keyword.",
-    )
-    refused(
-        lambda: ln.max_pool_jvp((X,), (X, X), kernel=2),
-        ln.ArgumentError,
-        "max_pool (d=1) [D8] needs 1 tangents, one per primal; got 2 tangents. A tangent None means zero.",
-    )
-    refused(
-        lambda: ln.max_pool_jvp((X,), X, kernel=2),
-        ln.DTypeError,
-        "max_pool (d=1) [D8] needs tangents as a tuple of arrays; got tangents of type ndarray. Write (tangent,).",
-    )
-    refused(
-        lambda: ln.max_pool_vjp((X,), None, kernel=2),
-        ln.DTypeError,
-        "max_pool (d=1) [D8] needs a cotangent; got None. Pass an array of shape (2, 3, 4).",
-    )
-    refused(
-        lambda: ln.spec.conv_vjp((X,), None),
-        ln.ArgumentError,
-        "conv [D8] needs primals (x, w) or (x, w, b); got 1 primals. Everything that is no array is a keyword.",
-    )
-
-
 def test_d9_the_arithmetic_exists() -> None:
     refused(
         lambda: ln.max_pool(X, 2, arithmetic="exact"),
@@ -763,6 +771,45 @@ def test_d9_the_arithmetic_exists() -> None:
         lambda: ln.output_shape("max_pool", X.shape, kernel=2, arithmetic="exact"),
         ln.ArgumentError,
         'max_pool (d=1) [D9] needs arithmetic among "fast"; got arithmetic=\'exact\'. Leave it out for "fast".',
+    )
+
+
+def test_f1_sizes_count_cells() -> None:
+    refused(
+        lambda: ln.spec.conv_out_dim(-1, 3, 1, 0),
+        ln.ArgumentError,
+        "conv_out_dim [F1] needs n >= 0; got n=-1. Sizes count cells.",
+    )
+    refused(
+        lambda: ln.spec.pool_out_spatial(5, (2,), (2,)),
+        ln.ArgumentError,
+        "pool_out_spatial [F1] needs n as one size per spatial axis; got n=5. Pass a tuple.",
+    )
+
+
+def test_f2_input_shape_is_the_input() -> None:
+    refused(
+        lambda: ln.spec.avg_pool_backward([[1]], (2,), input_shape=(), stride=1),
+        ln.ShapeError,
+        "avg_pool_backward (d=1) [F2] needs input_shape with 1 spatial sizes, or with the channels in front of "
+        "them; "
+        "got input_shape=(). An int kernel means that g has a channel axis; pass a tuple if it has none.",
+    )
+
+
+def test_f3_forms_have_their_axes() -> None:
+    refused(
+        lambda: ln.spec.conv_bias_deriv(1),
+        ln.ShapeError,
+        "conv_bias_deriv [F3] needs g with a channel axis; got g.shape=(). g has the shape of the output.",
+    )
+
+
+def test_f4_a_bin_is_one_of_m() -> None:
+    refused(
+        lambda: ln.spec.adaptive_start(5, 3, 3),
+        ln.ArgumentError,
+        "adaptive_start [F4] needs 0 <= o < m = 3; got o=3. o counts bins from 0.",
     )
 
 
@@ -804,7 +851,10 @@ def test_nothing_else_is_raised() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 name = node.exc.func.id if isinstance(node.exc.func, ast.Name) else ""
-                assert name in ("ShapeError", "ArgumentError", "DTypeError", "cannot"), (path.name, node.lineno)
+                assert name in ("ShapeError", "ArgumentError", "DTypeError", "cannot", "SystemExit"), (
+                    path.name,
+                    node.lineno,
+                )
 
 
 # ---- every refusal prints d where the arguments tell it

@@ -54,7 +54,7 @@ def soon() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs beyond 256 KB cannot be allocated here, so that what is refused does not depend on the machine."""
-    monkeypatch.setattr("lunette.op._MEMORY", 2**18)
+    monkeypatch.setattr("lunette.number._MEMORY", 2**18)
 
 
 def outcome(call: Callable[..., Any], *args: Any, **options: Any) -> LunetteError | None:
@@ -363,7 +363,7 @@ def test_an_empty_window_is_found_without_a_search() -> None:
     options: dict[str, Any] = {"kernel": (many + 1,), "stride": 2, "dilation": 2}
     with soon():
         error = outcome(ln.max_pool, x, padding=((2 * many, 2 * many),), **options)
-        assert error is not None and error.rule == "D6"
+        assert error is not None and error.rule == "N6"
         error = outcome(ln.max_pool, x, padding=((2 * many, 2 * many + 2),), **options)
         assert error is not None and error.rule == "M1" and f"({many + 1},)" in error.got
         shape = ln.output_shape("max_pool", (1, 1, 1), padding=((2 * many, 2 * many),), **options)
@@ -421,7 +421,7 @@ def test_outputs_that_cannot_be_allocated_tell_their_bytes() -> None:
         (lambda: ln.avg_pool_jvp((x,), (None,), kernel=1, stride=1, padding=2**40), 2 * (2**41 + 3), 4),
     ):
         error = outcome(call)
-        assert isinstance(error, ShapeError) and error.rule == "D6" and f"{cells * size} bytes" in error.got
+        assert isinstance(error, ShapeError) and error.rule == "N6" and f"{cells * size} bytes" in error.got
 
 
 def test_exponents_and_divisors_beyond_the_floats() -> None:

@@ -11,6 +11,9 @@ from importlib.metadata import version as _version
 
 from lunette import ops as _ops
 from lunette import spec as spec
+from lunette._native import get_num_threads as get_num_threads
+from lunette._native import instruction_set as instruction_set
+from lunette._native import set_num_threads as set_num_threads
 from lunette.array import jvp_of as _jvp_of
 from lunette.array import output_shape as output_shape
 from lunette.array import vjp_of as _vjp_of
@@ -18,6 +21,8 @@ from lunette.errors import ArgumentError as ArgumentError
 from lunette.errors import DTypeError as DTypeError
 from lunette.errors import LunetteError as LunetteError
 from lunette.errors import ShapeError as ShapeError
+from lunette.explain import Explanation as Explanation
+from lunette.explain import explain as explain
 from lunette.number import Dual as Dual
 from lunette.number import Interval as Interval
 from lunette.ops import adaptive_avg_pool as adaptive_avg_pool
@@ -66,6 +71,7 @@ __all__ = [
     "ArgumentError",
     "DTypeError",
     "Dual",
+    "Explanation",
     "Interval",
     "LunetteError",
     "ShapeError",
@@ -85,12 +91,15 @@ __all__ = [
     "conv_transpose_jvp",
     "conv_transpose_vjp",
     "conv_vjp",
+    "explain",
+    "get_num_threads",
     "global_avg_pool",
     "global_avg_pool_jvp",
     "global_avg_pool_vjp",
     "global_max_pool",
     "global_max_pool_jvp",
     "global_max_pool_vjp",
+    "instruction_set",
     "lp_pool",
     "lp_pool_jvp",
     "lp_pool_vjp",
@@ -98,6 +107,7 @@ __all__ = [
     "max_pool_jvp",
     "max_pool_vjp",
     "output_shape",
+    "set_num_threads",
     "smooth_max_pool",
     "smooth_max_pool_jvp",
     "smooth_max_pool_vjp",

@@ -7,18 +7,18 @@
 | D3   | NumPy may mix with one other kind of array, not two kinds with each other                  |
 | D4   | a torch tensor does not require grad                                                       |
 | D5   | arrays live on the CPU                                                                     |
-| D6   | the output fits into memory                                                                |
 | D7   | a tangent has the shape of its primal, a cotangent that of the output                      |
-| D8   | primals and tangents are tuples of arrays of the same length                               |
 | D9   | arithmetic is one that exists                                                              |
 """
 
 from __future__ import annotations
 
 import importlib
+import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -26,27 +26,25 @@ import numpy as np
 
 from lunette import ops
 from lunette.errors import ArgumentError, DTypeError, shown, speaking
-from lunette.number import Array, as_dtype, cells_in, cells_of, is_real, meeting
+from lunette.number import OBJECT, Array, allocate, as_dtype, cells_in, cells_of, is_real, meeting
 from lunette.op import (
     Bound,
     Op,
     Request,
-    allocate,
     bind,
     check_arithmetic,
     check_shape,
     check_tangents,
     known_rank,
+    named_request,
     on_arrays,
     outline,
-    request,
     request_at,
 )
 from lunette.window import Shape, integer, is_sequence
 
 HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 FLOAT = (np.dtype(np.float32), np.dtype(np.float64))
-OBJECT = np.dtype(object)
 KERNEL_RANK = 8  # the kernels have no more spatial axes than this; beyond, the specification computes
 
 
@@ -63,6 +61,8 @@ class Taken:
 
 def take(x: object, name: str) -> Taken:
     """Any array, without a copy where it is one already."""
+    if type(x) is np.ndarray and x.dtype in FLOAT and x.dtype.isnative:
+        return Taken(x)
     if isinstance(x, np.ma.MaskedArray):
         raise DTypeError(
             "D1", "a plain array", f"{name} as a masked array", f"Fill it first: {name}.filled(...).astype(np.float64)."
@@ -149,11 +149,6 @@ class Call:
     dtype: np.dtype[Any]
     kinds: tuple[str, ...]
 
-    @property
-    def compiled(self) -> bool:
-        """Whether kernels may compute this call; object arrays run the specification on the user's numbers."""
-        return self.dtype != OBJECT and self.bound.d <= KERNEL_RANK
-
     def also(self, values: Sequence[Any], names: Sequence[str], shapes: Sequence[Shape]) -> list[Array | None]:
         """Further arrays of this call, tangents or the cotangent, which must have these shapes."""
         taken = [None if v is None else take(v, name) for v, name in zip(values, names, strict=True)]
@@ -172,35 +167,30 @@ class Call:
         """A finished output in the dtype and kind of x."""
         if y is None:
             return None
-        with np.errstate(over="ignore", under="ignore"):
-            return give(y.astype(self.dtype) if self.dtype in HALF and y.dtype != np.int64 else y, self.kinds[0])
+        if self.dtype in HALF and y.dtype != np.int64:
+            with np.errstate(over="ignore", under="ignore"):
+                y = y.astype(self.dtype)
+        return give(y, self.kinds[0])
 
 
 def prepare(asked: Request) -> Call:
     """Take the operands, check that they belong together, and bind the operator to their shapes."""
     kind = asked.kind
-    with speaking(kind.name, known_rank(kind, map(outline, asked.operands), 2, asked.options)):
+    with speaking(kind.name, lambda: known_rank(kind, map(outline, asked.operands), 2, asked.options)):
         check_arithmetic(asked)
         x = take(asked.operands[0], kind.arrays[0])
-        taken: list[Taken | None] = [x]
+        arrays: list[Array | None] = [x.array]
+        kinds: tuple[str, ...] = (x.kind,)
         for name, a in zip(kind.arrays[1:], asked.operands[1:], strict=True):
             plain = name in kind.scalars and is_real(a)
-            taken.append(None if a is None else as_scalar(a, name, x.array.dtype) if plain else take(a, name))
-        kinds = tuple(t.kind for t in taken if t is not None)
+            t = None if a is None else as_scalar(a, name, x.array.dtype) if plain else take(a, name)
+            arrays.append(None if t is None else t.array)
+            kinds += () if t is None else (t.kind,)
         one_kind(kinds)
-        shapes = [None if t is None else t.array.shape for t in taken]
-        bound = bind(kind, shapes, 2, asked.options)
-    with speaking(kind.name, bound.d):
-        dtype = x.array.dtype
-        for name, t in zip(kind.arrays, taken, strict=True):
-            if t is not None:
-                same_dtype(dtype, t.array, name)
-        if dtype != OBJECT:
-            bound = replace(bound, op=bound.op.cast(dtype))
-        arrays = tuple(None if t is None else t.array for t in taken)
-        with computing(kind, bound.d, *arrays):
-            bound.op.check(*arrays)
-    return Call(bound, arrays, dtype, kinds)
+    bound = bound_to(kind, arrays, asked.arithmetic, asked.options)
+    with computing(kind, bound.d, *arrays):
+        bound.op.check(*arrays)
+    return Call(bound, tuple(arrays), x.array.dtype, kinds)
 
 
 @contextmanager
@@ -208,6 +198,62 @@ def computing(kind: type[Op], d: int, *arrays: Array | None) -> Iterator[None]:
     """Values meet: refusals are signed, and numpy's scalars do not warn where IEEE arithmetic is silent."""
     with speaking(kind.name, d), np.errstate(all="ignore"), meeting(*arrays):
         yield
+
+
+_BOUND: dict[Any, Bound] = {}
+_QUICK: dict[Any, tuple[Callable[..., None], Shape, np.dtype[Any]]] = {}
+
+
+def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: Any, options: Sequence[Any]) -> Any:
+    """What a bound operator depends on: (shape, dtype) of the arrays and the options; None if it cannot be a key.
+
+    marshal tells 1, 1.0 and True apart, which are equal as keys, but not arrays with the same bytes: only plain
+    options are remembered.
+    """
+    if not all(map(_is_plain, options)):
+        return None
+    return kind, facts, arithmetic, marshal.dumps(tuple(options), 2)
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    return kind in _PLAIN or (kind in (tuple, list) and len(value) <= 64 and all(map(_is_plain, value)))
+
+
+_PLAIN = frozenset((int, float, bool, str, type(None)))
+
+
+def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: Any, options: Sequence[Any]) -> Bound:
+    """`bind`, remembered: a small operator takes less time than its checks do."""
+    key = key_of(kind, tuple([None if a is None else (a.shape, a.dtype) for a in arrays]), arithmetic, options)
+    if key is None:
+        return _bound_to(kind, arrays, options)
+    if key not in _BOUND:
+        if len(_BOUND) >= 4096:
+            _BOUND.clear()
+            _QUICK.clear()
+        _BOUND[key] = bound = _bound_to(kind, arrays, options)
+        assert arrays[0] is not None
+        if bound.kernels.forward is not None and arrays[0].dtype in FLOAT and not _wants_indices(bound.op):
+            _QUICK[key] = bound.kernels.forward, bound.out, arrays[0].dtype
+    return _BOUND[key]
+
+
+def _bound_to(kind: type[Op], arrays: Sequence[Array | None], options: Sequence[Any]) -> Bound:
+    bound = bind(kind, [None if a is None else a.shape for a in arrays], 2, options)
+    with speaking(kind.name, bound.d):
+        assert arrays[0] is not None
+        dtype = arrays[0].dtype
+        for name, a in zip(kind.arrays, arrays, strict=True):
+            if a is not None:
+                same_dtype(dtype, a, name)
+        if dtype == OBJECT:
+            return bound
+        op = bound.op.cast(dtype)
+        allocate(bound.out, dtype)  # before the kernels make tables of as many rows
+        if 0 in bound.out or bound.d > KERNEL_RANK:
+            return replace(bound, op=op)
+        return replace(bound, op=op, kernels=op.kernels(prod(bound.batch), bound.shapes))
 
 
 def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:
@@ -223,7 +269,7 @@ def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:
 
 def as_scalar(value: Any, name: str, dtype: np.dtype[Any]) -> Taken:
     """A plain number as an array without axes, in x's dtype."""
-    return Taken(cells_of(value, name) if dtype == OBJECT else np.asarray(as_dtype(value, dtype)))
+    return Taken(cells_of(value, name) if dtype == OBJECT else np.asarray(as_dtype(value, dtype), dtype))
 
 
 def one_kind(kinds: Sequence[str]) -> None:
@@ -249,15 +295,18 @@ def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
 @on_arrays
 def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Any:
     """The operator on arrays."""
+    quick = _quickly(kind, operands, arithmetic, options)
+    if quick is not None:
+        return quick
     call = prepare(Request(kind, tuple(operands), arithmetic, tuple(options)))
     op, out = call.bound.op, call.bound.out
     with computing(kind, call.bound.d, *call.arrays):
         y = call.new(out)
-        index = allocate(out, np.dtype(np.int64)) if getattr(op, "return_indices", False) else None
+        index = allocate(out, np.dtype(np.int64)) if _wants_indices(op) else None
         if y.size == 0:
             pass
-        elif hasattr(op, "kernel") and call.compiled:
-            op.kernel([dense(a) for a in call.arrays], y, index)
+        elif call.bound.kernels.forward is not None:
+            call.bound.kernels.forward([dense(a) for a in call.arrays], y, index)
         else:
             arrays = [cells(a) for a in call.arrays]
             for at, x in samples(call.bound, arrays):
@@ -267,9 +316,34 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Seque
         return call.result(y) if index is None else (call.result(y), call.result(index))
 
 
+def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Array | None:
+    """The short way for what was computed before: dense NumPy arrays of known shapes. None says to go the long way."""
+    facts: list[Any] = []
+    for a in operands:
+        if a is None:
+            facts.append(None)
+        elif type(a) is np.ndarray and (flags := a.flags).c_contiguous and flags.aligned:
+            facts.append((a.shape, a.dtype))
+        else:
+            return None
+    quick = _QUICK.get(key_of(kind, tuple(facts), arithmetic, options)) if type(arithmetic) is str else None
+    if quick is None:
+        return None
+    forward, out, dtype = quick
+    y: Array = np.empty(out, dtype)
+    forward(operands, y, None)
+    return y
+
+
+def _wants_indices(op: Op) -> bool:
+    return getattr(op, "return_indices", False)
+
+
 def dense(a: Array | None) -> Array | None:
     """What kernels read: C-contiguous, in the dtype that is computed in."""
-    return None if a is None else np.ascontiguousarray(a, wide(a.dtype)).reshape(a.shape)
+    if a is None or (a.flags.c_contiguous and a.flags.aligned and a.dtype in FLOAT):
+        return a
+    return np.require(a, wide(a.dtype), ["C", "A"])
 
 
 def cells(a: Array | None) -> Array | None:
@@ -301,8 +375,8 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
             y = call.new(call.bound.out)
             if y.size == 0 or all(t is None for t in directions):
                 y[...] = 0
-            elif hasattr(op, "kernel_jvp") and call.compiled:
-                op.kernel_jvp([dense(a) for a in call.arrays], [dense(t) for t in directions], y)
+            elif call.bound.kernels.jvp is not None:
+                call.bound.kernels.jvp([dense(a) for a in call.arrays], [dense(t) for t in directions], y)
             else:
                 arrays, (t, *shared) = [cells(a) for a in call.arrays], [cells(t) for t in directions]
                 for at, x in samples(call.bound, arrays):
@@ -317,14 +391,13 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 
     def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
         call = _at(function, kind, primals, arithmetic, options)
-        op = call.bound.op
         with computing(kind, call.bound.d, *call.arrays):
             if cotangent is None:
-                raise DTypeError("D8", "a cotangent", "None", f"Pass an array of shape {call.bound.out}.")
+                raise DTypeError("O3", "a cotangent", "None", f"Pass an array of shape {call.bound.out}.")
             (g,) = call.also([cotangent], ["the cotangent"], [call.bound.out])
             results = [None if a is None else call.new(a.shape) for a in call.arrays]
-            if hasattr(op, "kernel_vjp") and call.compiled and g is not None and g.size:
-                op.kernel_vjp([dense(a) for a in call.arrays], dense(g), results)
+            if call.bound.kernels.vjp is not None:
+                call.bound.kernels.vjp([dense(a) for a in call.arrays], np.asarray(dense(g)), results)
             else:
                 _vjp_of_samples(call, cells(g), results)
             return tuple(call.result(r) for r in results[: len(primals)])
@@ -349,7 +422,7 @@ def _at(
     function: Callable[..., Any], kind: type[Op], primals: Any, arithmetic: str, options: Mapping[str, Any]
 ) -> Call:
     """Bind as the function itself would; arrays that are not primals may be among the options."""
-    return prepare(request_at(function, kind, primals, {**options, "arithmetic": arithmetic}, 2))
+    return prepare(request_at(function, kind, primals, {**options, "arithmetic": arithmetic}))
 
 
 def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix: str, text: str) -> Callable[..., Any]:
@@ -389,7 +462,7 @@ def bound_of(op: Any, shapes: Sequence[Any], options: Mapping[str, Any], lead: i
     function, kind = lookup(op)
     given = {**dict.fromkeys((n for n in kind.scalars if n not in options), ()), **options}
     named = dict(zip(kind.arrays, shapes, strict=False))
-    asked = request(function, named, {n: v for n, v in given.items() if n not in named or n in options})
+    asked = named_request(function, named, {n: v for n, v in given.items() if n not in named or n in options}, lead)
     outlines = [tuple(a[:65]) if is_sequence(a) else () for a in asked.operands]
     with speaking(kind.name, known_rank(kind, outlines, lead, asked.options)):
         check_arithmetic(asked)
@@ -404,13 +477,13 @@ def bound_of(op: Any, shapes: Sequence[Any], options: Mapping[str, Any], lead: i
 
 
 def check_sizes(name: str, shape: Any) -> Shape | None:
-    """Rule O3."""
+    """Rule O4."""
     if shape is None and name != "x":
         return None
     if not is_sequence(shape) or len(shape) > 64:
         got = f"{shown(shape)} of type {type(shape).__name__}"
-        raise DTypeError("O3", f"the shape of {name} as a tuple of at most 64 sizes", got, f"Pass {name}.shape.")
+        raise DTypeError("O4", f"the shape of {name} as a tuple of at most 64 sizes", got, f"Pass {name}.shape.")
     sizes = tuple(integer(f"a size of {name}", m) for m in shape)
     if any(m < 0 for m in sizes):
-        raise ArgumentError("O3", f"sizes of {name} >= 0", f"shape {sizes}", f"Pass {name}.shape.")
+        raise ArgumentError("O4", f"sizes of {name} >= 0", f"shape {sizes}", f"Pass {name}.shape.")
     return sizes

@@ -6,8 +6,8 @@ available as attributes, so that tools can sort refusals by rule without reading
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -59,8 +59,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 120 else f"{text[:80]} ... {text[-1]}"
 
 
-@contextmanager
-def speaking(who: str, d: int | None = None) -> Iterator[None]:
+class speaking:  # noqa: N801 (reads as a verb: with speaking("conv", d))
     """Rules deep inside do not know who asked; the operator signs the refusal on its way out.
 
     >>> with speaking("conv", d=2):
@@ -69,11 +68,20 @@ def speaking(who: str, d: int | None = None) -> Iterator[None]:
         ...
     lunette.errors.ShapeError: conv (d=2) [C1] needs 3 input channels; got w.shape=(8, 4, 3, 3). Pass groups.
     """
-    try:
-        yield
-    except LunetteError as error:
-        if error.who == "lunette":
-            error.who = who
-        if error.d is None:
-            error.d = d
-        raise
+
+    __slots__ = ("d", "who")
+
+    def __init__(self, who: str, d: int | Callable[[], int | None] | None = None) -> None:
+        self.who, self.d = who, d
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, LunetteError):
+            if error.who == "lunette":
+                error.who = self.who
+            if error.d is None:
+                error.d = self.d() if callable(self.d) else self.d

@@ -17,12 +17,14 @@ is the enclosing one, and where the winner is undecided every possible winner ca
 | N3   | an operator with exp, log or roots needs a number type that has them  |
 | N4   | lo <= hi, and no NaN, in an Interval                                  |
 | N5   | an index needs a winner that is decided                               |
-| N6   | the cells of one call add, multiply and compare with each other       |
+| N6   | an array of results fits into memory                                  |
+| N7   | the cells of one call add, multiply and compare with each other       |
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
 from itertools import product
+from math import prod
 from numbers import Real
 from typing import Any, Final, Literal
 
@@ -37,12 +40,14 @@ import flint
 import numpy as np
 import numpy.typing as npt
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, shown
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
+from lunette.window import Shape
 
 Array = npt.NDArray[Any]
 Number = Any
 Ties = Literal["first", "all", "split"]
 EXACT: Final = (int, Fraction)
+OBJECT: Final = np.dtype(object)
 
 
 # ---- dual numbers
@@ -396,15 +401,15 @@ def is_real(a: object) -> bool:
     return (isinstance(a, Real | Decimal) or is_float(a)) and not isinstance(a, bool | np.timedelta64)
 
 
-def as_dtype(value: Number, dtype: np.dtype[Any]) -> Number:
+def as_dtype(value: Number, dtype: np.dtype[Any]) -> float:
     """A plain real number rounded to a dtype; what is too large becomes infinite."""
     with np.errstate(all="ignore"):
         try:
-            return dtype.type(value if is_float(value) else float(value))
+            return float(dtype.type(float(value)))
         except OverflowError:
-            return dtype.type(math.inf if value > 0 else -math.inf)
+            return math.inf if value > 0 else -math.inf
         except ValueError:  # a signalling NaN of Decimal
-            return dtype.type(math.nan)
+            return math.nan
 
 
 def like(value: Number, cell: Number) -> Number:
@@ -614,6 +619,25 @@ def cannot(what: str, a: Number) -> DTypeError:
 # ---- arrays of numbers
 
 
+def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Rule N6."""
+    size = prod(shape) * (48 if dtype == OBJECT else dtype.itemsize)  # a Python number weighs about 40 bytes
+    try:
+        if size > _MEMORY:
+            raise MemoryError
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise ShapeError(
+            "N6",
+            f"an output that fits into {_MEMORY} bytes of memory",
+            f"shape {shape}, {size} bytes",
+            "Take less padding, a larger stride or a smaller batch.",
+        ) from error
+
+
+_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def cells_of(x: object, name: str = "x") -> Array:
     """Any nested list or array as an object array of numbers, each exactly the number it was."""
     if isinstance(x, np.ma.MaskedArray):
@@ -655,7 +679,7 @@ def _number(a: object, name: str, cell: tuple[int, ...]) -> Number:
 
 @contextmanager
 def meeting(*arrays: Array | None) -> Iterator[None]:
-    """While cells meet in sums, products and comparisons: rule N6 for what their number types refuse."""
+    """While cells meet in sums, products and comparisons: rule N7 for what their number types refuse."""
     try:
         yield
     except LunetteError:
@@ -663,7 +687,7 @@ def meeting(*arrays: Array | None) -> Iterator[None]:
     except (TypeError, ArithmeticError) as error:
         kinds = sorted({type(c).__name__ for a in arrays if a is not None for c in a.ravel()})
         raise DTypeError(
-            "N6",
+            "N7",
             "cells that add, multiply and compare with each other",
             f"cells of type {' and '.join(kinds)}: {shown(str(error))}",
             "Convert all arrays to one number type.",

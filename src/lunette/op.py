@@ -5,23 +5,21 @@ computed (lunette.array), anything with a `__lunette__` method decides for itsel
 back: output_shape, the derivatives, explain and the specification are made that way, so that each operator has one
 signature and one door.
 
-| rule | says                                                               |
-|------|--------------------------------------------------------------------|
-| O1   | the operator is one of lunette's, by name or as the function       |
-| O2   | arguments are those the operator has, and required ones are given  |
-| O3   | a shape is a tuple of at most 64 integers >= 0                     |
+| rule | says                                                              |
+|------|-------------------------------------------------------------------|
+| O1   | the operator is one of lunette's, by name or as the function      |
+| O2   | arguments are those the operator has, and required ones are given |
+| O3   | primals and tangents are tuples of the operator's arrays          |
+| O4   | a shape is a tuple of at most 64 integers >= 0                    |
 """
 
 from __future__ import annotations
 
 import inspect
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -45,6 +43,18 @@ class Case:
 def case(*shapes: Shape, **options: Any) -> Case:
     """Shapes of the arrays without batch axes, and the options."""
     return Case(shapes, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Compiled functions, ready for one geometry. Arrays are dense, with any batch axes; results are filled in."""
+
+    forward: Callable[[Sequence[Any], Array, Array | None], None] | None = None
+    """(arrays, y, index or None)"""
+    jvp: Callable[[Sequence[Any], Sequence[Any], Array], None] | None = None
+    """(arrays, tangents, y)"""
+    vjp: Callable[[Sequence[Any], Array, Sequence[Any]], None] | None = None
+    """(arrays, g, one result per array)"""
 
 
 class Op(ABC):
@@ -92,6 +102,10 @@ class Op(ABC):
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
         """The transpose of the derivative applied to g, one entry per primal."""
 
+    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
+        """The compiled form for that many samples of these shapes; what is missing runs the specification."""
+        return Kernels()
+
     def cast(self, dtype: np.dtype[Any]) -> Self:
         """The operator with its numeric options rounded to a dtype, as x's cells are."""
         return self
@@ -109,18 +123,13 @@ class Bound:
     """An operator with the shapes it was bound to."""
 
     op: Op
+    d: int
     batch: Shape
     shapes: tuple[Shape | None, ...]
-
-    @property
-    def d(self) -> int:
-        """The number of spatial axes."""
-        return len(self.shapes[0] or ()) - 1
-
-    @property
-    def out(self) -> Shape:
-        """The shape of the result, batch axes included."""
-        return (*self.batch, *self.op.shape(*self.shapes))
+    """The shapes of the arrays, x without its batch axes."""
+    out: Shape
+    """The shape of the result, batch axes included."""
+    kernels: Kernels = field(default=Kernels(), compare=False)
 
 
 def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> Bound:
@@ -139,9 +148,8 @@ def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> B
             )
         batch = x[: len(x) - d - 1]
         sample = (x[len(batch) :], *shapes[1:])
-        bound = Bound(kind.of(sample, *options), batch, sample)
-        bound.op.shape(*sample)
-        return bound
+        op = kind.of(sample, *options)
+        return Bound(op, d, batch, sample, (*batch, *op.shape(*sample)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +195,26 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
 
 
 def request(
-    function: Callable[..., Any], operands: Mapping[str, Any], options: Mapping[str, Any], lead: int = 2
+    function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any], lead: int = 2
 ) -> Request:
-    """The request that this call makes; operands, the first of them x, and options by name. Rule O2."""
+    """The request that this call makes, its arguments given by position and by name."""
+    names = [n for n, p in parameters_of(function).items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return named_request(function, dict(zip(names, arguments, strict=False)), options, lead, arguments[len(names) :])
+
+
+def named_request(
+    function: Callable[..., Any],
+    operands: Mapping[str, Any],
+    options: Mapping[str, Any],
+    lead: int,
+    extra: Sequence[Any] = (),
+) -> Request:
+    """Rule O2: every argument is one the function has, given once, and none is missing."""
     parameters = parameters_of(function)
     given = {**operands, **options}
     x, *_ = parameters
-    wrong = [f"{n} twice" for n in operands if n in options]
+    wrong = [f"{len(operands) + len(extra)} arguments by position"] if extra else []
+    wrong += [f"{n} twice" for n in operands if n in options]
     wrong += [f"an unknown {n}" for n in given if n not in parameters]
     missing = [f"no {n}" for n, p in parameters.items() if n not in given and p.default is p.empty]
     known = {n: v for n, v in given.items() if n in parameters}
@@ -213,20 +234,24 @@ def request(
 
 
 def request_at(
-    function: Callable[..., Any], kind: type[Op], primals: Any, options: Mapping[str, Any], lead: int
+    function: Callable[..., Any], kind: type[Op], primals: Any, options: Mapping[str, Any], lead: int = 2
 ) -> Request:
-    """The request of a derivative: primals are the arrays, in order; rule D8 for what they are not."""
+    """The request whose derivative is asked for. Array arguments that are not primals may be among the options."""
     given = primals if isinstance(primals, tuple | list) else (primals,)
     named = dict(zip(kind.arrays, given, strict=False))
-    d = None
-    with suppress(LunetteError):
+
+    def d() -> int | None:
         every = {n: named.get(n) for n in kind.arrays if n in named or n not in options}
-        asked = request(function, every, {n: v for n, v in options.items() if n not in every}, lead)
-        d = known_rank(kind, map(outline, asked.operands), lead, asked.options)
+        try:
+            asked = named_request(function, every, {n: v for n, v in options.items() if n not in every}, lead)
+        except LunetteError:
+            return None
+        return known_rank(kind, map(outline, asked.operands), lead, asked.options)
+
     with speaking(kind.name, d):
         check_tuple(primals, "primals")
         check_primals(kind, primals)
-    return request(function, named, options, lead)
+    return named_request(function, named, options, lead)
 
 
 def known_rank(kind: type[Op], shapes: Iterable[Shape], lead: int, options: Sequence[Any]) -> int | None:
@@ -248,7 +273,7 @@ def outline(a: Any) -> Shape:
     return tuple(sizes)
 
 
-# ---- rules of the door, for arrays and for the specification (their table is that of lunette.array)
+# ---- rules of the door, for arrays and for the specification (D7 and D9 are in the table of lunette.array)
 
 
 def check_arithmetic(asked: Request) -> None:
@@ -261,27 +286,27 @@ def check_arithmetic(asked: Request) -> None:
 
 
 def check_tuple(values: Any, name: str) -> None:
-    """Rule D8, the type."""
+    """Rule O3, the type."""
     if not isinstance(values, tuple | list):
         got = f"{name} of type {type(values).__name__}"
-        raise DTypeError("D8", f"{name} as a tuple of arrays", got, f"Write ({name[:-1]},).")
+        raise DTypeError("O3", f"{name} as a tuple of arrays", got, f"Write ({name[:-1]},).")
 
 
 def check_primals(kind: type[Op], primals: Sequence[Any]) -> None:
-    """Rule D8, the number of primals."""
+    """Rule O3, the number of primals."""
     least = sum(n not in (*kind.scalars, "b") for n in kind.arrays)
     if not least <= len(primals) <= len(kind.arrays):
         names = [f"({', '.join(kind.arrays[:n])}{',' * (n == 1)})" for n in range(least, len(kind.arrays) + 1)]
         got = f"{len(primals)} primals"
-        raise ArgumentError("D8", f"primals {' or '.join(names)}", got, "Everything that is no array is a keyword.")
+        raise ArgumentError("O3", f"primals {' or '.join(names)}", got, "Everything that is no array is a keyword.")
 
 
 def check_tangents(tangents: Any, primals: Sequence[Any]) -> None:
-    """Rule D8, the number of tangents."""
+    """Rule O3, the number of tangents."""
     check_tuple(tangents, "tangents")
     if len(tangents) != len(primals):
         need = f"{len(primals)} tangents, one per primal"
-        raise ArgumentError("D8", need, f"{len(tangents)} tangents", "A tangent None means zero.")
+        raise ArgumentError("O3", need, f"{len(tangents)} tangents", "A tangent None means zero.")
 
 
 def check_shape(name: str, wanted: Shape, got: Shape) -> None:
@@ -289,22 +314,3 @@ def check_shape(name: str, wanted: Shape, got: Shape) -> None:
     if got != wanted:
         hint = "A cotangent is like the output." if "cotangent" in name else "A tangent is like its primal, or None."
         raise ShapeError("D7", f"{name} of shape {wanted}", f"shape {got}", hint)
-
-
-def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
-    """Rule D6."""
-    size = prod(shape) * (48 if dtype.hasobject else dtype.itemsize)  # a Python number weighs about 40 bytes
-    try:
-        if size > _MEMORY:
-            raise MemoryError
-        return np.empty(shape, dtype)
-    except (MemoryError, ValueError, OverflowError) as error:
-        raise ShapeError(
-            "D6",
-            f"an output that fits into {_MEMORY} bytes of memory",
-            f"shape {shape}, {size} bytes",
-            "Take less padding, a larger stride or a smaller batch.",
-        ) from error
-
-
-_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -12,27 +12,25 @@ pools whose kernel is a tuple (*space) alone, which is one channel.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lunette import ops
-from lunette.errors import ArgumentError, DTypeError, ShapeError, speaking
-from lunette.number import Array, cells_of, meeting
+from lunette import ops, seeds
+from lunette.errors import DTypeError, ShapeError, speaking
+from lunette.number import OBJECT, Array, allocate, cells_of, meeting
 from lunette.op import (
     Bound,
     Op,
     Request,
-    allocate,
     bind,
     check_arithmetic,
     check_shape,
     check_tangents,
     known_rank,
     outline,
-    parameters_of,
     request,
     request_at,
 )
@@ -45,7 +43,7 @@ class _Sample:
 
     def __init__(self, asked: Request) -> None:
         kind = asked.kind
-        with speaking(kind.name, known_rank(kind, map(outline, asked.operands), 1, asked.options)):
+        with speaking(kind.name, lambda: known_rank(kind, map(outline, asked.operands), 1, asked.options)):
             check_arithmetic(asked)
             x = cells_of(asked.operands[0])
             self.arrays: list[Array | None] = [x]
@@ -65,7 +63,6 @@ class _Sample:
                 who=kind.name,
                 d=d,
             )
-
         with self.computing():
             self.bound.op.check(*self.arrays)
 
@@ -75,7 +72,7 @@ class _Sample:
             yield
 
     def new(self) -> Array:
-        return allocate(self.bound.out, np.dtype(object))
+        return allocate(self.bound.out, OBJECT)
 
     def widen(self, a: Array) -> Array:
         return a[None] if self.single else a
@@ -87,7 +84,7 @@ class _Sample:
 def _forward(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     @functools.wraps(function)
     def spec(*arrays: Any, **options: Any) -> Any:
-        sample = _Sample(_asked(function, kind, arrays, options))
+        sample = _Sample(request(function, arrays, options, 1))
         op = sample.bound.op
         with sample.computing():
             y = index = sample.new()
@@ -129,25 +126,13 @@ def _vjp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
         sample = _Sample(request_at(function, kind, primals, options, 1))
         with sample.computing():
             if cotangent is None:
-                raise DTypeError("D8", "a cotangent", "None", f"Pass an array of shape {sample.bound.out}.")
+                raise DTypeError("O3", "a cotangent", "None", f"Pass an array of shape {sample.bound.out}.")
             g = sample.widen(cells_of(cotangent, "the cotangent"))
             check_shape("the cotangent", sample.bound.out, g.shape)
             first, *rest = sample.bound.op.vjp(sample.arrays, g)
             return (sample.narrow(first), *rest)[: len(primals)]
 
     return _named(vjp, function, "vjp")
-
-
-def _asked(
-    function: Callable[..., Any], kind: type[Op], positional: Sequence[Any], options: Mapping[str, Any]
-) -> Request:
-    names = [n for n, p in parameters_of(function).items() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    asked = request(function, dict(zip(names, positional, strict=False)), options, 1)
-    if len(positional) > len(names):
-        d = known_rank(kind, map(outline, asked.operands), 1, asked.options)
-        got = f"{len(positional)} of them"
-        raise ArgumentError("O2", f"{', '.join(names)} by position", got, "Options are keywords.", who=kind.name, d=d)
-    return asked
 
 
 def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix: str) -> Callable[..., Any]:
@@ -160,6 +145,8 @@ for _kind, _function in ops.ALL.items():
     globals()[_kind.name] = _forward(_function, _kind)
     globals()[f"{_kind.name}_jvp"] = _jvp(_function, _kind)
     globals()[f"{_kind.name}_vjp"] = _vjp(_function, _kind)
+
+globals().update(seeds.over(globals()))
 
 
 if TYPE_CHECKING:

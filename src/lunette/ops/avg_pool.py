@@ -22,9 +22,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from lunette import _native
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
 from lunette.number import Array, Number, as_dtype, divide, is_real, like, mean, zero_of
-from lunette.op import Arrays, Case, Shapes, apply, case
+from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window, flag, spatial_axes
 
@@ -58,9 +59,6 @@ class AvgPool(Pool):
             check_counted("A1", window, space)
         return cls(window, counted, check_divisor(divisor))
 
-    def cast(self, dtype: np.dtype[Any]) -> Self:
-        return self if self.divisor is None else replace(self, divisor=check_divisor(as_dtype(self.divisor, dtype)))
-
     # ---- meaning
 
     def over(self, view: View, cell: Number) -> Number:
@@ -91,6 +89,21 @@ class AvgPool(Pool):
         return (self.scatter(shares, x, g),)
 
     # ---- bounds   (derived: the specification on intervals; linear)
+
+    # ---- kernels
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return self if self.divisor is None else replace(self, divisor=check_divisor(as_dtype(self.divisor, dtype)))
+
+    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
+        pool = self.native(shapes)
+        mode = 2 if self.divisor is not None else 0 if self.count_include_pad else 1
+        divisor = float(self.divisor or 1)
+        return Kernels(
+            lambda arrays, y, index: _native.avg_pool(pool, arrays[0], y, mode, divisor),
+            lambda arrays, tangents, y: _native.avg_pool(pool, tangents[0], y, mode, divisor),
+            lambda arrays, g, results: _native.avg_pool_vjp(pool, g, results[0], mode, divisor),
+        )
 
     # ---- cases
 

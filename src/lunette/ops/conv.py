@@ -15,16 +15,17 @@ No channel or no tap at all leaves the bias.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from lunette import _native
 from lunette.errors import ArgumentError, ShapeError
 from lunette.number import Array, Number, cells_in, total, zero_of
-from lunette.op import Arrays, Case, Op, Shapes, apply, case
+from lunette.op import Arrays, Case, Kernels, Op, Shapes, apply, case
 from lunette.window import Ints, Padding, Shape, Window, integer
 
 Tap = tuple[int, int]
@@ -151,6 +152,39 @@ class Conv(Op):
 
     # ---- bounds   (derived: the specification on intervals; linear in x)
 
+    # ---- kernels
+
+    def native_axes(self, shapes: Shapes) -> list[tuple[int, int, int, int, int, int]] | None:
+        """(n, m, kernel, stride, dilation, lo) per axis; None for numbers that the kernels do not count with."""
+        x = shapes[0]
+        assert x is not None
+        sizes = zip(self.window.axes, x[1:], self.window.out(x[1:]), strict=True)
+        axes = [(*self.ends(n, m), a.kernel, a.stride, a.dilation, a.lo) for a, n, m in sizes]  # type: ignore[attr-defined]
+        return axes if all(v < 2**31 for axis in axes for v in axis) else None
+
+    def ends(self, n: int, m: int) -> tuple[int, int]:
+        """The sizes of the convolution that the kernels see, before and behind."""
+        return n, m
+
+    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
+        axes = self.native_axes(shapes)
+        if axes is None:
+            return Kernels()
+        q, x_shape, y_shape = self.groups, (batch, *(shapes[0] or ())), (batch, *self.shape(*shapes))
+
+        def forward(arrays: Sequence[Any], y: Array, index: Array | None) -> None:
+            x, w, b = arrays
+            _native.conv(axes, q, x.reshape(x_shape), w, b, y.reshape(y_shape))
+
+        def vjp(arrays: Sequence[Any], g: Array, results: Sequence[Any]) -> None:
+            (x, w, _), (gx, gw, gb), g = arrays, results, g.reshape(y_shape)
+            _native.conv_input_grad(axes, q, w, g, None, gx.reshape(x_shape))
+            _native.conv_weight_grad(axes, q, x.reshape(x_shape), g, gw)
+            if gb is not None:
+                _native.conv_bias_grad(g, gb)
+
+        return Kernels(forward, jvp_by_linearity(forward), vjp)
+
     # ---- cases
 
     cases: ClassVar[Mapping[str, Case]] = {
@@ -171,6 +205,22 @@ class Conv(Op):
         "rank_3": case((1, 3, 2, 3), (2, 1, 2, 2, 2), (2,)),
         "rank_4": case((1, 2, 3, 2, 3), (1, 1, 2, 2, 1, 2), (1,), stride=(1, 2, 1, 1)),
     }
+
+
+def jvp_by_linearity(forward: Callable[..., None]) -> Callable[[Sequence[Any], Sequence[Any], Array], None]:
+    """Y = forward(tx, w, tb) + forward(x, tw), leaving out what is zero."""
+
+    def jvp(arrays: Sequence[Any], tangents: Sequence[Any], y: Array) -> None:
+        (x, w, _), (tx, tw, tb) = arrays, tangents
+        forward((x if tx is None else tx, tw if tx is None and tw is not None else w, tb), y, None)
+        if tx is None and tw is None:
+            y[...] = 0 if tb is None else tb.reshape(-1, *(1,) * (w.ndim - 2))
+        elif tx is not None and tw is not None:
+            more = np.empty_like(y)
+            forward((x, tw, None), more, None)
+            y += more
+
+    return jvp
 
 
 def _three(arrays: Arrays) -> Sequence[Array | None]:

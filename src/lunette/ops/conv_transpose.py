@@ -9,13 +9,15 @@ of a transposed window are the pairs of the window read backwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from lunette import _native
 from lunette.errors import ShapeError
-from lunette.op import Case, Shapes, apply, case
-from lunette.ops.conv import Conv, check_bias, check_groups
+from lunette.number import Array
+from lunette.op import Case, Kernels, Shapes, apply, case
+from lunette.ops.conv import Conv, check_bias, check_groups, jvp_by_linearity
 from lunette.window import Ints, Padding, Shape, Window
 
 
@@ -56,6 +58,30 @@ class ConvTranspose(Conv):
     # ---- derivatives   (those of conv)
 
     # ---- bounds   (derived: the specification on intervals; linear in x)
+
+    # ---- kernels   (those of the convolution whose adjoint this is: y is its input, x its output)
+
+    def ends(self, n: int, m: int) -> tuple[int, int]:
+        return m, n
+
+    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
+        axes = self.native_axes(shapes)
+        if axes is None:
+            return Kernels()
+        q, x_shape, y_shape = self.groups, (batch, *(shapes[0] or ())), (batch, *self.shape(*shapes))
+
+        def forward(arrays: Sequence[Any], y: Array, index: Array | None) -> None:
+            x, w, b = arrays
+            _native.conv_input_grad(axes, q, w, x.reshape(x_shape), b, y.reshape(y_shape))
+
+        def vjp(arrays: Sequence[Any], g: Array, results: Sequence[Any]) -> None:
+            (x, w, _), (gx, gw, gb), g = arrays, results, g.reshape(y_shape)
+            _native.conv(axes, q, g, w, None, gx.reshape(x_shape))
+            _native.conv_weight_grad(axes, q, g, x.reshape(x_shape), gw)
+            if gb is not None:
+                _native.conv_bias_grad(g, gb)
+
+        return Kernels(forward, jvp_by_linearity(forward), vjp)
 
     # ---- cases
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 from lunette import _native
 from lunette.errors import ShapeError
 from lunette.number import Array, Number, Ties, place, select, total, winners
-from lunette.op import Arrays, Case, Shapes, apply, case
+from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View, check_ties
 from lunette.window import Ints, Padding, Window, flag, spatial_axes
 
@@ -96,11 +96,14 @@ class MaxPool(Pool):
 
     # ---- kernels
 
-    def kernel(self, arrays: Arrays, y: Array, index: Array | None) -> None:
-        """Fill y, and the index if it is asked for."""
-        (x,) = arrays
-        assert x is not None
-        _native.max_pool(self.native(x), x, y, index)
+    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
+        pool = self.native(shapes)
+        ties = ("first", "all", "split").index(self.ties)
+        return Kernels(
+            lambda arrays, y, index: _native.max_pool(pool, arrays[0], y, index),
+            lambda arrays, tangents, y: _native.max_pool_jvp(pool, arrays[0], tangents[0], y, ties),
+            lambda arrays, g, results: _native.max_pool_vjp(pool, arrays[0], g, results[0], ties),
+        )
 
     # ---- cases
 

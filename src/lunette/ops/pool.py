@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
-from lunette.op import Op
+from lunette.op import Op, Shapes
 from lunette.window import Cell, Shape, Window
 
 
@@ -80,15 +79,11 @@ class Pool(Op):
 
     # ---- kernels
 
-    def native(self, x: Array) -> _native.Pool:
-        """The window tables of x (with any batch axes), as the kernels read them."""
-        return native_pool(self.window, x.shape[x.ndim - self.window.d :])
-
-
-@lru_cache(maxsize=1024)
-def native_pool(window: Window, space: Shape) -> _native.Pool:
-    """Built once per window and space."""
-    return _native.Pool([(t.n, t.m, t.step, t.first, t.count, t.inside) for t in window.tables(space)])
+    def native(self, shapes: Shapes) -> _native.Pool:
+        """The window tables, as the kernels read them."""
+        x = shapes[0]
+        assert x is not None
+        return _native.Pool([(t.n, t.m, t.step, t.first, t.count, t.inside) for t in self.window.tables(x[1:])])
 
 
 def check_ties(ties: Any) -> Ties:

@@ -1,0 +1,167 @@
+"""The command line: `lunette --help`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import lunette as ln
+from lunette.number import Array
+
+app = typer.Typer(
+    help="The spatial operators of neural networks, defined exactly: look inside them, and try them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out = Console()
+BACKENDS = ("torch", "jax", "onnx", "onnxruntime", "openvino", "tinygrad", "sympy")
+
+
+# ---- explain
+
+
+def _ints(text: str | None) -> Any:
+    """5 -> 5;  3,2 -> (3, 2);  1:2,0:0 -> ((1, 2), (0, 0));  same -> "same"."""
+    if text is None:
+        return None
+    try:
+        entries = [tuple(map(int, e.split(":"))) if ":" in e else int(e) for e in text.split(",")]
+    except ValueError:
+        return text
+    return tuple(entries) if len(entries) > 1 or isinstance(entries[0], tuple) else entries[0]
+
+
+@app.command()
+def explain(
+    op: Annotated[str, typer.Argument(help="max_pool, avg_pool, conv, conv_transpose, adaptive_avg_pool, ...")],
+    shape: Annotated[str, typer.Option(help="spatial sizes of the input: 5 or 7,9")],
+    kernel: Annotated[str | None, typer.Option(help="kernel sizes: 3 or 3,2")] = None,
+    stride: Annotated[str | None, typer.Option(help="strides; pools default to the kernel")] = None,
+    padding: Annotated[str | None, typer.Option(help="1, or 1,2 per axis, or 1:2,0:0 pairs, or same")] = None,
+    dilation: Annotated[str | None, typer.Option(help="dilations")] = None,
+    output_padding: Annotated[str | None, typer.Option(help="of conv_transpose")] = None,
+    output_size: Annotated[str | None, typer.Option(help="of the adaptive pools")] = None,
+    ceil_mode: Annotated[bool, typer.Option("--ceil-mode", help="keep a last window that hangs over")] = False,
+    exclude_pad: Annotated[bool, typer.Option("--exclude-pad", help="averages do not count padding")] = False,
+    divisor: Annotated[float | None, typer.Option(help="what averages divide by")] = None,
+    svg: Annotated[Path | None, typer.Option(help="also write a picture here")] = None,
+) -> None:
+    """Print which input cells every output cell reads, which are padding, which overhang, and the divisor.
+
+    lunette explain avg_pool --shape 5 --kernel 3 --stride 2 --padding 1 --ceil-mode
+    """
+    given = {
+        "kernel": _ints(kernel),
+        "stride": _ints(stride),
+        "padding": _ints(padding),
+        "dilation": _ints(dilation),
+        "output_padding": _ints(output_padding),
+        "output_size": _ints(output_size),
+        "divisor": divisor,
+        "ceil_mode": ceil_mode or None,
+        "count_include_pad": False if exclude_pad else None,
+    }
+    arguments = {name: value for name, value in given.items() if value is not None}
+    explanation = ln.explain(op, _ints(shape), **arguments)
+    out.print(str(explanation), highlight=False, markup=False)
+    if svg is not None:
+        svg.write_text(explanation.to_svg())
+        out.print(f"wrote {svg}")
+
+
+# ---- info
+
+
+@app.command()
+def info() -> None:
+    """Print the version, the instruction set in use, the threads and the backends found."""
+    table = Table(show_header=False, box=None)
+    table.add_row("lunette", ln.__version__)
+    table.add_row("python", f"{platform.python_version()} on {platform.machine()}")
+    table.add_row("numpy", np.__version__)
+    table.add_row("instruction set", ln.instruction_set())
+    table.add_row("threads", str(ln.get_num_threads()))
+    for name in BACKENDS:
+        found = importlib.util.find_spec(name) is not None
+        table.add_row(name, importlib.metadata.version(name) if found else "[dim]not installed[/dim]")
+    out.print(table)
+
+
+# ---- demo
+
+
+def _exact(array: Array) -> str:
+    return " ".join(str(v) for v in np.asarray(array, object).ravel())
+
+
+def _floats(array: Array) -> str:
+    return " ".join(f"{float(v):.4g}" for v in np.asarray(array).ravel())
+
+
+@app.command()
+def demo() -> None:
+    """Run every operator on a small example, exactly and in float32, and draw a window."""
+    x = [[3, 1, 4, 1, 5, 9]]
+    w, up = [[[1, 0, -1]]], [[[1, 2, 1]]]
+    calls: dict[str, tuple[str, Callable[[Any], Any]]] = {
+        "conv": ("w=[1, 0, -1], padding=1", lambda a: ln.conv(a, _like(w, a), padding=1)),
+        "conv_transpose": (
+            "w=[1, 2, 1], stride=2, padding=1",
+            lambda a: ln.conv_transpose(a, _like(up, a), stride=2, padding=1),
+        ),
+        "max_pool": ("kernel=3, stride=2, padding=1", lambda a: ln.max_pool(a, (3,), stride=2, padding=1)),
+        "avg_pool": ("kernel=3, stride=2, padding=1", lambda a: ln.avg_pool(a, (3,), stride=2, padding=1)),
+        "avg_pool_vjp": ("the same, cotangent of ones", lambda a: _pulled(a)),
+        "smooth_max_pool": ("kernel=3, stride=3, beta=1", lambda a: ln.smooth_max_pool(a, (3,), stride=3, beta=1)),
+        "lp_pool": ("kernel=3, stride=3, p=1", lambda a: ln.lp_pool(a, (3,), stride=3, p=1)),
+        "adaptive_avg_pool": ("output_size=4", lambda a: ln.adaptive_avg_pool(a, (4,))),
+        "adaptive_max_pool": ("output_size=4", lambda a: ln.adaptive_max_pool(a, (4,))),
+        "global_avg_pool": ("", lambda a: ln.global_avg_pool(a, spatial=1)),
+        "global_max_pool": ("", lambda a: ln.global_max_pool(a, spatial=1)),
+    }
+    table = Table(title="x = 3 1 4 1 5 9, one channel", title_justify="left")
+    for column in ("operator", "options", "exact", "float32"):
+        table.add_column(column)
+    for name, (options, call) in calls.items():
+        try:
+            exactly = _exact(call(x))
+        except ln.DTypeError:
+            exactly = "[dim]irrational[/dim]"
+        table.add_row(name, options, exactly, _floats(call(np.array(x, np.float32))))
+    out.print(table)
+    out.print()
+    out.print(
+        str(ln.explain("avg_pool", (5,), kernel=3, stride=2, padding=((1, 0),), ceil_mode=True)),
+        highlight=False,
+        markup=False,
+    )
+    out.print("\nNext: [bold]lunette explain --help[/bold], and docs/ for the rules.")
+
+
+def _like(w: Any, a: Any) -> Any:
+    return np.array(w, a.dtype) if isinstance(a, np.ndarray) else w
+
+
+def _pulled(a: Any) -> Any:
+    g = np.ones((1, 3), np.float32) if isinstance(a, np.ndarray) else [[Fraction(1)] * 3]
+    return ln.avg_pool_vjp((a,), g, kernel=(3,), stride=2, padding=1)[0]
+
+
+def main() -> None:
+    """The entry point: a refusal is one sentence, not a traceback."""
+    try:
+        app()
+    except ln.LunetteError as error:
+        Console(stderr=True).print(f"[bold red]error:[/bold red] {error}", markup=True, highlight=False)
+        raise SystemExit(2) from None

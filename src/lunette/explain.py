@@ -1,0 +1,266 @@
+"""Which input cells every output cell reads: as text, and as an SVG picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from itertools import islice, product
+from math import prod
+from typing import Any
+
+from lunette.array import bound_of, lookup
+from lunette.errors import ShapeError, speaking
+from lunette.op import Op
+from lunette.ops import AvgPool, Conv
+from lunette.window import Axis, Geometry, Shape, Window, integer, is_sequence, taps
+
+MOST_CELLS, MOST_ROWS, MOST_PANELS = 48, 40, 36
+READ, PADDING, OVERHANG, UNREAD = "■", "p", ">", "·"
+COLOURS = {READ: "#2f6fdf", PADDING: "#f0b429", OVERHANG: "#d64545", UNREAD: "#ffffff"}
+MEANINGS = {READ: "reads", PADDING: "padding", OVERHANG: "overhang", UNREAD: "not read"}
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """One axis: the padded input from cell -lo to cell n+hi-1 (and the overhang), and what each output cell reads."""
+
+    axis: Geometry
+    n: int
+    m: int
+
+    @property
+    def start(self) -> int:
+        """The first cell there is to draw: the start of the padding."""
+        return -self.axis.lo if isinstance(self.axis, Axis) else 0
+
+    @property
+    def stop(self) -> int:
+        """One past the last cell of the padded input or of the last window."""
+        if not isinstance(self.axis, Axis):
+            return self.n
+        return max(self.n + self.axis.hi, (self.m - 1) * self.axis.stride - self.axis.lo + self.axis.span)
+
+    @property
+    def cells(self) -> range:
+        """The cells that are drawn."""
+        return range(self.start, min(self.stop, self.start + MOST_CELLS))
+
+    def marks(self, o: int) -> str:
+        """One letter per drawn cell: read, padding, overhang or not read by output cell o."""
+        r = self.axis.reach(o, self.n)
+        read = range(r.i, r.i + r.count * r.i_step, r.i_step)
+        return "".join(self._mark(o, i, i in read) for i in self.cells)
+
+    def _mark(self, o: int, i: int, is_read: bool) -> str:
+        if is_read:
+            return READ
+        if isinstance(self.axis, Axis) and not 0 <= i < self.n:
+            k, off = divmod(i - (o * self.axis.stride - self.axis.lo), self.axis.dilation)
+            if off == 0 and 0 <= k < self.axis.kernel:
+                return PADDING if i < self.n + self.axis.hi else OVERHANG
+        return UNREAD
+
+    def counts(self, o: int) -> tuple[int, int, int]:
+        """How many cells of the window are input, padding and overhang."""
+        read, inside = self.axis.reach(o, self.n).count, self.axis.inside(o, self.n)
+        whole = self.axis.kernel if isinstance(self.axis, Axis) else inside
+        return read, inside - read, whole - inside
+
+    def pairs(self, o: int) -> str:
+        """The input cells that o reads; for transposed windows with the kernel cell that meets each."""
+        found = list(islice(taps(self.axis, o, self.n), 9))
+        transposed = self.axis.reach(0, self.n).i_step < 0
+        words = [f"{i}(k{k})" if transposed else f"{i}" for k, i in found[:8]]
+        return ", ".join(words) + (", ..." if len(found) > 8 else "") if found else "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Print it for text; `to_svg()` for a picture. Notebooks show the picture by themselves."""
+
+    op: Op
+    window: Window
+    space: Shape
+
+    @property
+    def out(self) -> Shape:
+        """The spatial sizes of the output."""
+        return self.window.out(self.space)
+
+    @property
+    def strips(self) -> list[Strip]:
+        """One per axis."""
+        return [Strip(a, n, m) for a, n, m in zip(self.window.axes, self.space, self.out, strict=True)]
+
+    def divisor(self, o: Shape) -> Any:
+        """What an average divides by at output cell o; None for operators that do not divide."""
+        if not isinstance(self.op, AvgPool):
+            return None
+        if self.op.divisor is not None:
+            return self.op.divisor
+        reads = prod(s.counts(p)[0] for s, p in zip(self.strips, o, strict=True))
+        return self.window.inside(o, self.space) if self.op.count_include_pad else reads
+
+    # ---- text
+
+    def __str__(self) -> str:
+        return "\n".join(line.rstrip() for line in self._lines())
+
+    __repr__ = __str__
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.op.name} (d={self.window.d}): space {self.space} -> {self.out}"
+        yield "  ".join(f"{mark} {meaning}" for mark, meaning in MEANINGS.items())
+        for at, strip in enumerate(self.strips):
+            yield ""
+            yield f"axis {at}: {strip.axis}"
+            yield from self._axis_lines(strip)
+        if self.window.d != 1:
+            yield ""
+            yield from self._cell_lines()
+
+    def _axis_lines(self, strip: Strip) -> Iterator[str]:
+        width = max((len(f"{i}") for i in strip.cells if 0 <= i < strip.n), default=1)
+        cut = " ..." if strip.stop - strip.start > MOST_CELLS else ""
+        yield "  input  " + " ".join(f"{i if 0 <= i < strip.n else '':>{width}}" for i in strip.cells) + cut
+        for o in range(min(strip.m, MOST_ROWS)):
+            marks = " ".join(f"{mark:>{width}}" for mark in strip.marks(o))
+            yield f"  o={o:<4} {marks}{cut}   {self._words(o, strip)}"
+        if strip.m > MOST_ROWS:
+            yield f"  ... and {strip.m - MOST_ROWS} more output cells"
+
+    def _words(self, o: int, strip: Strip) -> str:
+        _, padding, overhang = strip.counts(o)
+        words = [f"reads {strip.pairs(o)}"]
+        words += [f"{padding} padding"] if padding else []
+        words += [f"{overhang} overhang"] if overhang else []
+        if self.window.d == 1 and (divisor := self.divisor((o,))) is not None:
+            words.append(f"divisor {divisor}")
+        return "; ".join(words)
+
+    def _cell_lines(self) -> Iterator[str]:
+        yield "output cell: the input cells it reads, axis by axis"
+        cells = product(*(range(m) for m in self.out))
+        for o in islice(cells, MOST_ROWS):
+            reads = " x ".join(f"{{{s.pairs(p)}}}" for s, p in zip(self.strips, o, strict=True)) or "the one cell"
+            divisor = self.divisor(o)
+            yield f"  o={o}: {reads}" + ("" if divisor is None else f"; divisor {divisor}")
+        if prod(self.out) > MOST_ROWS:
+            yield f"  ... and {prod(self.out) - MOST_ROWS} more output cells"
+
+    # ---- picture
+
+    def to_svg(self) -> str:
+        """A picture that needs nothing but a viewer: every window of a plane, or of each axis, in its own panel."""
+        panels = list(islice(self._panels(), MOST_PANELS))
+        size, gap, top = 16, 34, 74
+        across = max((len(rows[0]) for _, rows in panels), default=1) * size + gap
+        down = max((len(rows) for _, rows in panels), default=1) * size + gap
+        columns = max(1, min(len(panels), 1120 // across))
+        height = top + -(-len(panels) // columns) * down + 10
+        width = max(columns * across + 20, 560)
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
+            f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+            f'<text x="14" y="24" font-size="15" font-weight="bold">{escape(self._title())}</text>',
+        ]
+        for at, (mark, meaning) in enumerate(MEANINGS.items()):
+            parts.append(_square(14 + 110 * at, 38, COLOURS[mark], data=mark != UNREAD))
+            parts.append(f'<text x="{34 + 110 * at}" y="50">{meaning}</text>')
+        for at, (title, rows) in enumerate(panels):
+            x, y = 14 + at % columns * across, top + at // columns * down
+            parts.append(f'<text x="{x}" y="{y + 12}" fill="#444">{escape(title)}</text>')
+            for r, row in enumerate(rows):
+                for c, (mark, in_data) in enumerate(row):
+                    parts.append(_square(x + c * size, y + 18 + r * size, COLOURS[mark], data=in_data))
+        return "\n".join([*parts, "</svg>"])
+
+    _repr_svg_ = to_svg
+
+    def _title(self) -> str:
+        shown = min(MOST_PANELS, sum(1 for _ in islice(self._panels(), MOST_PANELS + 1)))
+        more = "" if prod(self.out) <= shown else f" (first {shown} windows)"
+        return f"{self.op.name}: {self.space} -> {self.out}{more}"
+
+    def _panels(self) -> Iterator[tuple[str, list[list[tuple[str, bool]]]]]:
+        """(title, rows of (mark, whether the cell belongs to the input))."""
+        if self.window.d == 2:
+            vertical, horizontal = self.strips
+            for cell in product(range(vertical.m), range(horizontal.m)):
+                divisor = self.divisor(cell)
+                title = f"o={cell}" + ("" if divisor is None else f"  1/{divisor}")
+                down, across = vertical.marks(cell[0]), horizontal.marks(cell[1])
+                yield (
+                    title,
+                    [
+                        [
+                            (_both(a, b), 0 <= i < vertical.n and 0 <= j < horizontal.n)
+                            for b, j in zip(across, horizontal.cells, strict=True)
+                        ]
+                        for a, i in zip(down, vertical.cells, strict=True)
+                    ],
+                )
+            return
+        for at, strip in enumerate(self.strips):
+            for o in range(strip.m):
+                title = f"o={o}" if self.window.d == 1 else f"axis {at}, o={o}"
+                if self.window.d == 1 and (divisor := self.divisor((o,))) is not None:
+                    title += f"  1/{divisor}"
+                yield title, [[(mark, 0 <= i < strip.n) for mark, i in zip(strip.marks(o), strip.cells, strict=True)]]
+
+
+def _both(a: str, b: str) -> str:
+    """The mark of a cell of a plane, from the marks of its two coordinates."""
+    return max(a, b, key=[READ, PADDING, OVERHANG, UNREAD].index)
+
+
+def _square(x: int, y: int, colour: str, *, data: bool) -> str:
+    stroke = "#555" if data else "#ccc"
+    return f'<rect x="{x}" y="{y}" width="15" height="15" fill="{colour}" stroke="{stroke}"/>'
+
+
+def explain(op: Any, shape: Any, **arguments: Any) -> Explanation:
+    """Which input cells every output cell reads, which are padding, which overhang, and the divisor.
+
+    `op` is an operator's name or function, `shape` the spatial sizes of x (leading batch and channel axes are ignored
+    where the kernel says how many axes are spatial), `arguments` are the operator's; convolutions take `kernel` here.
+
+    >>> import lunette as ln
+    >>> print(ln.explain("avg_pool", (5,), kernel=3, stride=2, padding=1))
+    avg_pool (d=1): space (5,) -> (3,)
+    ■ reads  p padding  > overhang  · not read
+    <BLANKLINE>
+    axis 0: Axis(kernel=3, stride=2, dilation=1, lo=1, hi=1, ceil=False)
+      input    0 1 2 3 4
+      o=0    p ■ ■ · · · ·   reads 0, 1; 1 padding; divisor 3
+      o=1    · · ■ ■ ■ · ·   reads 1, 2, 3; divisor 3
+      o=2    · · · · ■ ■ p   reads 3, 4; 1 padding; divisor 3
+    """
+    with speaking("explain"):
+        return _explained(op, shape, dict(arguments))
+
+
+def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:
+    _, kind = lookup(op)
+    space = tuple(integer("shape", n) for n in (shape if is_sequence(shape) else (shape,)))
+    length = next((len(options[k]) for k in ("kernel", "output_size") if is_sequence(options.get(k))), len(space))
+    if length > len(space):
+        raise ShapeError(
+            "W3",
+            f"a shape of {length} spatial sizes",
+            f"shape={space}",
+            "Pass the sizes of the spatial axes.",
+            d=length,
+        )
+    space = space[len(space) - length :]
+    if issubclass(kind, Conv):
+        kernel = options.pop("kernel", 1)
+        size = tuple(kernel) if is_sequence(kernel) else (kernel,) * length
+        bound = bound_of(op, [(1, *space), (1, 1, *size)], options, lead=1)
+    else:
+        if not is_sequence(options.get("kernel", options.get("output_size"))):
+            options.setdefault("spatial", length)
+        bound = bound_of(op, [(1, *space)], options, lead=1)
+    return Explanation(bound.op, bound.op.window, space)  # type: ignore[attr-defined]

@@ -1,0 +1,95 @@
+"""The command line, and the pictures it draws."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import lunette as ln
+from lunette.cli import _ints, app, main
+
+runner = CliRunner()
+
+
+def run(*words: str) -> str:
+    result = runner.invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_demo_shows_fractions_beside_floats_and_a_window() -> None:
+    text = run("demo")
+    assert "4/3" in text and "1.333" in text and "overhang" in text
+    for name in ("conv_transpose", "smooth_max_pool", "global_max_pool"):
+        assert name in text
+
+
+def test_info_names_version_instruction_set_threads_and_backends() -> None:
+    text = run("info")
+    for word in (ln.__version__, ln.instruction_set(), "threads", "torch", "onnxruntime"):
+        assert word in text
+
+
+def test_explain_marks_padding_overhang_and_divisor() -> None:
+    text = run(
+        "explain", "avg_pool", "--shape", "5", "--kernel", "3", "--stride", "2", "--padding", "1:0", "--ceil-mode"
+    )
+    assert "reads 0, 1; 1 padding; divisor 3" in text
+    assert "reads 3, 4; 1 overhang; divisor 2" in text
+
+
+def test_explain_of_a_plane_lists_every_output_cell() -> None:
+    text = str(ln.explain("max_pool", (3, 4), kernel=2, stride=1))
+    assert "o=(1, 2): {1, 2} x {2, 3}" in text
+    assert text.count("o=(") == 6
+
+
+def test_explain_of_transposed_windows_names_the_kernel_cells() -> None:
+    assert "reads 1(k0), 0(k2)" in run("explain", "conv_transpose", "--shape", "3", "--kernel", "3", "--stride", "2")
+
+
+def test_explain_of_huge_windows_is_short_and_quick() -> None:
+    text = str(ln.explain("avg_pool", (2**40,), kernel=2**39, stride=2**38, padding=2**20))
+    assert len(text.splitlines()) < 60 and all(len(line) < 400 for line in text.splitlines())
+
+
+def test_explain_knows_every_operator() -> None:
+    calls: dict[str, dict[str, Any]] = {
+        "conv": {"kernel": 3, "padding": "same"},
+        "smooth_max_pool": {"kernel": 3},
+        "lp_pool": {"kernel": (3,)},
+        "adaptive_max_pool": {"output_size": 3},
+        "global_avg_pool": {},
+    }
+    for op, options in calls.items():
+        assert str(ln.explain(op, (7,), **options)).startswith(f"{op} (d=1): space (7,)")
+
+
+def test_the_picture_is_an_svg_with_one_panel_per_window(tmp_path: Path) -> None:
+    target = tmp_path / "window.svg"
+    run("explain", "avg_pool", "--shape", "4,5", "--kernel", "2,3", "--padding", "0:1,1:1", "--svg", str(target))
+    root = ET.fromstring(target.read_text())
+    texts = [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [t for t in texts if t.startswith("o=(")] == [f"o=({i}, {j})  1/6" for i in range(2) for j in range(2)]
+
+
+def test_a_refusal_is_one_sentence_and_status_two(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["lunette", "explain", "max_pool", "--shape", "3", "--kernel", "5"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "max_pool (d=1) [W2] needs a padded size >= span 5" in " ".join(capsys.readouterr().err.split())
+
+
+def test_numbers_on_the_command_line() -> None:
+    assert _ints("5") == 5
+    assert _ints("3,2") == (3, 2)
+    assert _ints("1:2,0:0") == ((1, 2), (0, 0))
+    assert _ints("1:2") == ((1, 2),)
+    assert _ints("same") == "same"

@@ -1,0 +1,290 @@
+"""Kernels against the specification: bit for bit where they select, within the derived bound where they sum.
+
+The true answer comes from the specification on rationals (or on balls for exp, log and roots) of the very floats that
+the kernel reads. The bound of a sum of t terms is gamma(h) * sum|terms| + h * tiny, h = min(t, 512 + ceil(t/512)) + 2,
+computed for every output; nothing is tuned. LUNETTE_ISA chooses the instruction set under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import flint
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lunette as ln
+from configurations import random_case
+from lunette.array import bound_of
+from lunette.number import Array, cells_of, each
+from lunette.op import Case, Op
+from lunette.ops import ALL, AvgPool, Conv, ConvTranspose, LpPool, MaxPool, SmoothMaxPool
+
+CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in ALL for k, c in kind.cases.items()]
+DTYPES = [np.float32, np.float64]
+seeds = st.integers(0, 2**32 - 1)
+every_kind = pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in ALL])
+every_dtype = pytest.mark.parametrize("dtype", [pytest.param(t, id=t.__name__) for t in DTYPES])
+
+
+@pytest.fixture(autouse=True)
+def _two_hundred_bits() -> Iterator[None]:
+    before, flint.ctx.prec = flint.ctx.prec, 200
+    yield
+    flint.ctx.prec = before
+    ln.set_num_threads(2)
+
+
+# ---- the derived bound
+
+
+def unit(dtype: Any) -> Fraction:
+    return Fraction(float(np.finfo(dtype).eps)) / 2
+
+
+def tiny(dtype: Any) -> Fraction:
+    return Fraction(float(np.finfo(dtype).smallest_subnormal))
+
+
+def sum_bound(terms: Any, size: Any, dtype: Any) -> Fraction:
+    """gamma(h) * size + h * tiny for a sum of that many terms whose absolute values add up to size."""
+    t = ceil(terms)
+    h: int = min(t, 512 + ceil(t / 512)) + 2
+    u = unit(dtype)
+    return h * u / (1 - h * u) * Fraction(size) + h * tiny(dtype)
+
+
+def fraction(v: Any) -> Fraction:
+    return Fraction(float(v))
+
+
+def within(got: Array, true: Array, terms: Array, size: Array, dtype: Any) -> None:
+    assert got.shape == true.shape
+    for y, exact, t, s in zip(got.flat, true.flat, terms.flat, size.flat, strict=True):
+        assert abs(fraction(y) - exact) <= sum_bound(t, s, dtype), (float(y), float(exact), t)
+
+
+# ---- data
+
+
+def fill(case: Case, seed: int, dtype: Any, batch: tuple[int, ...]) -> list[Array]:
+    """X with batch axes; half of the data small integers, so that ties happen."""
+    rng = np.random.default_rng(seed)
+
+    def array(shape: tuple[int, ...]) -> Array:
+        if seed % 2:
+            return rng.integers(-2, 3, shape).astype(dtype)
+        return (rng.standard_normal(shape) * 2.0 ** rng.integers(-8, 8, shape)).astype(dtype)
+
+    return [array((*batch, *case.shapes[0])), *(array(s) for s in case.shapes[1:])]
+
+
+def exactly(a: Array | None) -> Array | None:
+    return None if a is None else each(lambda v: Fraction(float(v)), cells_of(a))
+
+
+def sizes(a: Array | None) -> Array | None:
+    return None if a is None else each(lambda v: abs(Fraction(float(v))), cells_of(a))
+
+
+def ones(a: Array | None) -> Array | None:
+    return None if a is None else each(lambda v: Fraction(1), cells_of(a))
+
+
+def counting(op: Op) -> Op:
+    """An average whose divisor is one: on ones it counts the terms."""
+    return replace(op, divisor=1) if isinstance(op, AvgPool) else op
+
+
+def magnitude_of(op: Op) -> Op:
+    """An average with a positive divisor."""
+    return replace(op, divisor=abs(op.divisor)) if isinstance(op, AvgPool) and op.divisor is not None else op
+
+
+def padded(arrays: list[Any], kind: type[Op]) -> list[Any]:
+    return [*arrays, *[None] * (len(kind.arrays) - len(arrays))]
+
+
+def check_case(kind: type[Op], case: Case, dtype: Any, seed: int, batch: tuple[int, ...] = (2,)) -> None:
+    arrays, tangents = fill(case, seed, dtype, batch), fill(case, seed + 2, dtype, batch)
+    named = dict(zip(kind.arrays, arrays, strict=False))
+    if issubclass(kind, SmoothMaxPool):
+        arrays[1] = np.array([-1.5, -0.25, 0.5, 2][seed % 4], dtype)
+        named["beta"] = arrays[1]
+    op = bound_of(kind.name, case.shapes, case.options, lead=1).op.cast(np.dtype(dtype))
+    run = getattr(ln, kind.name)
+    y = run(named.pop("x"), **named, **case.options)
+    dy = getattr(ln, f"{kind.name}_jvp")(tuple(arrays), tuple(tangents), **case.options)
+    g = fill(Case((y.shape[len(batch) :],)), seed + 4, dtype, batch)[0]
+    back = getattr(ln, f"{kind.name}_vjp")(tuple(arrays), g, **case.options)
+    shared, shared_t = arrays[1:], tangents[1:]
+    totals: list[Any] = [[0, 0, 0] for _ in shared]
+    for at in np.ndindex(batch):
+        x, t, h = arrays[0][at], tangents[0][at], g[at]
+        if isinstance(op, SmoothMaxPool | LpPool):
+            check_analytic(op, [x, *shared], [t, *shared_t], h, y[at], dy[at], back[0][at], dtype)
+            continue
+        a, d = padded([exactly(v) for v in [x, *shared]], kind), padded([exactly(v) for v in [t, *shared_t]], kind)
+        size, size_t = padded([sizes(v) for v in [x, *shared]], kind), padded([sizes(v) for v in [t, *shared_t]], kind)
+        one, one_t = padded([ones(v) for v in [x, *shared]], kind), padded([ones(v) for v in [t, *shared_t]], kind)
+        positive, counter = magnitude_of(op), counting(op)
+        if isinstance(op, MaxPool):
+            assert all(fraction(p) == q for p, q in zip(y[at].flat, op.spec(*a).flat, strict=True))
+            size, one = a, a  # who wins is a matter of x itself
+            exact_jvp = op.ties == "first"
+        else:
+            within(y[at], op.spec(*a), counter.spec(*one), positive.spec(*size), dtype)
+            exact_jvp = False
+        if exact_jvp:
+            assert all(fraction(p) == q for p, q in zip(dy[at].flat, op.jvp(a, d).flat, strict=True))
+        else:
+            within(dy[at], op.jvp(a, d), counter.jvp(one, one_t), positive.jvp(size, size_t), dtype)
+        true, count, most = op.vjp(a, exactly(h)), counter.vjp(one, ones(h)), positive.vjp(size, sizes(h))  # type: ignore[arg-type]
+        if isinstance(op, MaxPool) and op.ties == "split":
+            count = replace(op, ties="all").vjp(a, ones(h))  # type: ignore[arg-type]
+        within(back[0][at], true[0], count[0], most[0], dtype)
+        for p in range(len(shared)):
+            totals[p] = [totals[p][0] + true[p + 1], totals[p][1] + count[p + 1], totals[p][2] + most[p + 1]]
+    for p, (true_sum, count_sum, size_sum) in enumerate(totals):
+        if isinstance(op, Conv) and batch != (0,):
+            within(back[p + 1], true_sum, count_sum, size_sum, dtype)
+
+
+# ---- exp, log and roots: 4 ulp plus the propagated bound of the sum
+
+
+def check_analytic(
+    op: SmoothMaxPool | LpPool,
+    arrays: list[Array],
+    tangents: list[Array],
+    g: Array,
+    y: Array,
+    dy: Array,
+    gx: Array,
+    dtype: Any,
+) -> None:
+    def balls(a: Array) -> Array:
+        return each(lambda v: flint.arb(float(v)), cells_of(a))
+
+    a, d = [balls(v) for v in arrays], [balls(v) for v in tangents]
+    u = unit(dtype)
+    x, space = a[0], a[0].shape[1:]
+    views = list(op.views(space))
+
+    def rows(v: Array) -> Array:
+        return v.reshape(x.shape[0], -1) if v.size else v
+
+    rate = 1.0 if isinstance(op, LpPool) else 1 / abs(float(arrays[1]))
+    gx_true, *_ = op.vjp(a, balls(g))
+    in_x = np.zeros(x.shape, object)
+    flat_in_x = rows(in_x)
+    true, true_jvp, y, dy, g = rows(op.spec(*a)), rows(op.jvp(a, d)), rows(y), rows(dy), rows(g)
+    for c in range(x.shape[0]):
+        cells, slopes = rows(x)[c], rows(d[0])[c]
+        for at, view in enumerate(views):
+            window = [cells[p] for p in view.places]
+            exact = true[c, at]
+            got = y[c, at]
+            terms = view.inside + 2
+            ulp = Fraction(float(np.spacing(np.abs(got)))) if np.isfinite(got) else 0
+            if isinstance(op, SmoothMaxPool):
+                weights = op.soften(view, window, a[1][()]).weights
+                allowed = 4 * ulp + sum_bound(terms, rate, dtype)
+                # The exponent beta*(x - pivot) is rounded twice: each weight inherits its size in units of u.
+                pivot = max((float(v) * float(arrays[1]) for v in window), default=0.0)
+                spread = [
+                    2 * abs(float(v) * float(arrays[1]) - max(pivot, 0.0 if view.absent else pivot)) for v in window
+                ]
+                slope_beta = abs(float(op._slope_in_beta(op.soften(view, window, a[1][()]), window, a[1][()])))
+                extra = abs(float(tangents[1])) * (
+                    slope_beta + 4 * rate * (abs(float(exact)) + max(map(abs, map(float, window)), default=0))
+                )
+            else:
+                weights = op.weights(window)
+                relative = sum_bound(terms, 1, dtype) / Fraction(op.p if op.p != np.inf else 1)
+                allowed = 4 * ulp + relative * fraction(abs(float(exact)))
+                spread = [4 * (op.p if op.p != np.inf else 1) * (1 + terms) for _ in window]
+                extra = 0.0
+            assert abs(flint.arb(float(got)) - exact) <= flint.arb(float(allowed)), (float(got), exact, view)
+            part = sum(
+                abs(float(w)) * abs(float(slopes[p])) * (terms + 8 + s)
+                for w, p, s in zip(weights, view.places, spread, strict=True)
+            )
+            room = float(u) * (part + (terms + 16) * extra) + 32 * float(tiny(dtype))
+            assert abs(flint.arb(float(dy[c, at])) - true_jvp[c, at]) <= flint.arb(room * 1.001)
+            h = abs(float(g[c, at]))
+            for w, p, s in zip(weights, view.places, spread, strict=True):
+                flat_in_x[c, p] += float(u) * abs(float(w)) * h * (terms + 8 + s + len(views)) + 32 * float(tiny(dtype))
+    for got, exact, room in zip(gx.flat, gx_true.flat, in_x.flat, strict=True):
+        assert abs(flint.arb(float(got)) - exact) <= flint.arb(float(room) * 1.001 + 1e-300)
+
+
+# ---- tests
+
+
+@pytest.mark.parametrize(("kind", "case"), CASES)
+@every_dtype
+@pytest.mark.parametrize("seed", [0, 1])
+def test_kernels_equal_the_specification_on_every_case(kind: type[Op], case: Case, dtype: Any, seed: int) -> None:
+    check_case(kind, case, dtype, seed)
+
+
+@every_kind
+@every_dtype
+@given(seeds)
+def test_kernels_equal_the_specification_on_random_configurations(kind: type[Op], dtype: Any, seed: int) -> None:
+    ln.set_num_threads(1 + seed % 4)
+    check_case(kind, random_case(kind, seed), dtype, seed, [(), (1,), (3,), (2, 1), (0,)][seed % 5])
+
+
+@every_dtype
+@given(seeds)
+def test_indices_are_the_first_winners(dtype: Any, seed: int) -> None:
+    case = random_case(MaxPool, seed)
+    x = fill(case, seed | 1, dtype, ())[0]
+    rng = np.random.default_rng(seed)
+    if x.size:
+        specials = [np.nan, -np.inf, np.inf, -0.0, 0.0]
+        x.flat[rng.integers(0, x.size, x.size // 3)] = rng.choice(specials, x.size // 3)
+    y, index = ln.max_pool(x, **case.options, return_indices=True)
+    want, place = ln.spec.max_pool(x, **case.options, return_indices=True)
+    assert (index == place).all()
+    assert np.array_equal(y, want.astype(dtype), equal_nan=True)
+    assert (np.signbit(y) == np.signbit(want.astype(dtype)))[~np.isnan(y)].all()
+
+
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
+@given(seeds)
+def test_absent_cells_add_nothing_whatever_the_weight(special: float, seed: int) -> None:
+    """Infinite weights meet padding, gaps and vector tails; only products of present cells may be NaN."""
+    kinds: list[type[Op]] = [Conv, ConvTranspose]
+    for kind in kinds:
+        case = random_case(kind, seed)
+        arrays = fill(case, seed | 1, np.float64, (2,))
+        rng = np.random.default_rng(seed)
+        w = arrays[1]
+        if w.size:
+            w.flat[rng.integers(0, w.size, 1 + w.size // 4)] = special
+        named = dict(zip(kind.arrays, arrays, strict=False))
+        y = getattr(ln, kind.name)(named["x"], named["w"], named.get("b"), **case.options)
+        for s in range(2):
+            want = getattr(ln.spec, kind.name)(named["x"][s], named["w"], named.get("b"), **case.options).astype(float)
+            assert np.array_equal(np.isnan(y[s]), np.isnan(want))
+            assert np.array_equal(np.isinf(y[s]) * np.sign(y[s]), np.isinf(want) * np.sign(want), equal_nan=True)
+        g = rng.integers(-2, 3, y.shape).astype(float)
+        if g.size:
+            g.flat[rng.integers(0, g.size, 1 + g.size // 6)] = special
+        back = getattr(ln, f"{kind.name}_vjp")(tuple(arrays), g, **case.options)
+        exact = [
+            getattr(ln.spec, f"{kind.name}_vjp")((arrays[0][s], *arrays[1:]), g[s], **case.options) for s in range(2)
+        ]
+        for s in range(2):
+            assert np.array_equal(np.isfinite(back[0][s]), np.isfinite(exact[s][0].astype(float)))
+        with np.errstate(invalid="ignore"):
+            assert np.array_equal(np.isfinite(back[1]), np.isfinite((exact[0][1] + exact[1][1]).astype(float)))
