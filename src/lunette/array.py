@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -204,6 +205,13 @@ _BOUND: dict[Any, Bound] = {}
 _QUICK: dict[Any, tuple[Callable[..., None], Shape, np.dtype[Any], int]] = {}
 
 
+@atexit.register
+def forget() -> None:
+    """Drop what is remembered; at the end of the process, so that the compiled core sees its tables go."""
+    _BOUND.clear()
+    _QUICK.clear()
+
+
 def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: str, options: Sequence[Any]) -> Any:
     """What a bound operator depends on: (shape, dtype) of the arrays and the options; None if it cannot be a key.
 
@@ -232,8 +240,7 @@ def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, op
     key = key_of(kind, facts, arithmetic, tuple(options))
     if key not in _BOUND:
         if len(_BOUND) >= 4096:
-            _BOUND.clear()
-            _QUICK.clear()
+            forget()
         _BOUND[key] = bound = _bound_to(kind, arrays, options)
         assert arrays[0] is not None
         if bound.kernels.forward is not None and arrays[0].dtype in FLOAT and not _wants_indices(bound.op):
