@@ -21,9 +21,9 @@ bool scan_special(const T* x, i64 n) {
     i64 i = 0;
     Vec<Int<T>, L> found{};
     for (; i + 4 * L <= n; i += 4 * L) {
-        auto a = odd(load<L>(x + i)) | odd(load<L>(x + i + L));
-        auto b = odd(load<L>(x + i + 2 * L)) | odd(load<L>(x + i + 3 * L));
-        found |= a | b;
+        auto a = load<L>(x + i), b = load<L>(x + i + L), c = load<L>(x + i + 2 * L), d = load<L>(x + i + 3 * L);
+        if constexpr (lowest) found |= (odd(a) | odd(b)) | (odd(c) | odd(d));
+        else found |= either_nan(a, b) | either_nan(c, d);
     }
     for (; i + L <= n; i += L) found |= odd(load<L>(x + i));
     bool rest = false;
@@ -99,8 +99,7 @@ struct MaxValue {
         for (; j + L <= n; j += L) { auto v = load<L>(x + j); c[0] = v > c[0] ? v : c[0]; }
         auto v = load<L>(x + n - L);
         for (int w = 0; w < 4; ++w) v = c[w] > v ? c[w] : v;
-        T best = v[0];
-        for (int l = 1; l < L; ++l) best = v[l] > best ? v[l] : best;
+        T best = fold<L>(v, [](auto a, auto b) { return b > a ? b : a; });
         if (best == 0)
             for (j = 0; j < n; ++j)
                 if (x[j] == 0) return {x[j]};
