@@ -5,6 +5,8 @@
 namespace lunette::LN_ISA {
 namespace {
 
+constexpr i64 small_plane = 8192;  // outputs of a plane that are still in cache when all are summed
+
 template <class T>
 bool all_finite(const T* x, i64 n) {
     constexpr int L = lanes<T>;
@@ -99,19 +101,23 @@ void avg_pool(const Pool& pool, i64 planes, const T* x, T* y, Mean mean, T divis
     const i64 rest = pool.cells_out / pool.axes[0].m;
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
         char* memory = static_cast<char*>(scratch(reducer.bytes()));
-        for (i64 p = p0; p < p1; ++p) {
-            const T* plane = x + p * pool.cells_in;
-            T* out = y + p * pool.cells_out + o0 * rest;
-            reducer.run_blocks(plane, o0, o1, {out}, memory, [&](i64 b0, i64 b1, typename Sum<T>::Ref at) {
-                if (divide(pool, b0, b1, at.v, at.v, mean, divisor)) return;
-                const i64 n = (b1 - b0) * rest;
-                for (i64 i = 0; i < n; ++i) {
-                    i64 output = b0 * rest + i;
-                    if (!std::isfinite(at.v[i]))
-                        at.v[i] = mean_again(pool, plane, output, divisor_of(pool, output, mean, divisor));
-                }
+        auto finish = [&](i64 p, i64 b0, i64 b1, T* at) {
+            if (divide(pool, b0, b1, at, at, mean, divisor)) return;
+            for (i64 i = 0; i < (b1 - b0) * rest; ++i) {
+                i64 output = b0 * rest + i;
+                if (!std::isfinite(at[i]))
+                    at[i] = mean_again(pool, x + p * pool.cells_in, output, divisor_of(pool, output, mean, divisor));
+            }
+        };
+        if (o1 - o0 == pool.axes[0].m && pool.cells_out <= small_plane) {
+            T* out = y + p0 * pool.cells_out;
+            return reducer.run_planes(x + p0 * pool.cells_in, p1 - p0, {out}, memory, [&](i64 q0, i64 q1) {
+                for (i64 q = q0; q < q1; ++q) finish(p0 + q, 0, pool.axes[0].m, out + q * pool.cells_out);
             });
         }
+        for (i64 p = p0; p < p1; ++p)
+            reducer.run_blocks(x + p * pool.cells_in, o0, o1, {y + p * pool.cells_out + o0 * rest}, memory,
+                               [&](i64 b0, i64 b1, typename Sum<T>::Ref at) { finish(p, b0, b1, at.v); });
     });
 }
 

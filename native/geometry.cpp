@@ -99,6 +99,7 @@ PoolAxis describe(const Table& t) {
         while (a.full_lo < t.m && t.count[a.full_lo] < a.taps) ++a.full_lo;
         a.full_hi = a.full_lo;
         while (a.full_hi < t.m && t.count[a.full_hi] == a.taps) ++a.full_hi;
+        a.tiled = a.start == 0 && a.stride * a.m == a.n && (a.taps - 1) * a.step < a.stride && a.full_hi == t.m;
     }
     return a;
 }

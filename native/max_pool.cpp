@@ -70,6 +70,8 @@ struct MaxValue {
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
             unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
         }
+        template <int N>
+        Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by)}; }
     };
     using Ref = typename MaxValue<T, false>::Ref_;
     using Source = typename MaxValue<T, false>::Source_;
@@ -142,6 +144,10 @@ struct MaxPlace {
             unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
             even.p = iota<N, I>(0, 2) + static_cast<I>(base + i), odd.p = even.p + 1;
         }
+        template <int N>
+        Cell<N> spread(i64 i, i64 by) const {
+            return {gather<N>(v + i, by), iota<N, I>(0, 1) * static_cast<I>(by) + static_cast<I>(base + i)};
+        }
     };
     using Ref = typename MaxPlace<T, false>::Ref_;
     using Source = typename MaxPlace<T, false>::Source_;
@@ -192,6 +198,8 @@ void max_values(const Pool& pool, i64 planes, const T* x, T* y) {
     const i64 rest = pool.cells_out / pool.axes[0].m;
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
         char* memory = static_cast<char*>(scratch(reducer.bytes()));
+        if (o1 - o0 == pool.axes[0].m)
+            return reducer.run_planes(x + p0 * pool.cells_in, p1 - p0, {y + p0 * pool.cells_out}, memory, [](i64, i64) {});
         for (i64 p = p0; p < p1; ++p)
             reducer.run(0, x + p * pool.cells_in, 0, o0, o1, {y + p * pool.cells_out + o0 * rest}, memory);
     });

@@ -21,9 +21,9 @@ namespace lunette::LN_ISA {
 namespace {
 
 constexpr i64 block_terms = 512;      // sums of more terms are sums of sums
-constexpr i64 scan_bytes = 16 << 10;  // what is scanned and then read again: half of a first-level cache
+constexpr i64 scan_bytes = 8 << 10;   // what is scanned and then read again: a quarter of a first-level cache
 constexpr i64 level_bytes = 96 << 10; // partial results that wait for an outer axis
-constexpr i64 short_row = 128;        // rows up to this length are done several at a time
+constexpr i64 short_row = 48;         // rows up to this length are done several at a time
 constexpr i64 most_rows = 64;
 constexpr i64 row_outputs = 2048;     // outputs of one long row done at a time
 
@@ -88,6 +88,15 @@ template <class Op, int N, int S, int K, class Source>
     return c;
 }
 
+// Input cells `stride` apart as if they were neighbours.
+template <class Source>
+struct Strided {
+    Source s;
+    i64 stride;
+    template <int N>
+    auto get(i64 i) const { return s.template spread<N>(i, stride); }
+};
+
 template <class Op>
 class Reducer {
     using T = typename Op::Scalar;
@@ -123,13 +132,16 @@ public:
         for (i64 r = 0; ax.period > 1 && r < ax.period; ++r)
             if (ax.phases[r].regular) staged_ = std::max(staged_, room(ax.phases[r], outputs / ax.period + 2));
         rows_memory_ = (staged_ + (ax.period > 1 ? outputs + 2 * ax.period : 0)) * rows_at_once(ax) + 4 * L;
+        const bool both = pool.rank == 2 && !pool.axes[0].identity && !ax.identity && !levels_[0].sparse;
+        group_ = both || pool.rank == 1 ? std::clamp<i64>(2048 / std::max<i64>(1, pool.cells_in), 1, most_rows) : 1;
+        group_memory_ = pool.rank == 2 && group_ > 1 ? group_ * pool.axes[0].n * ax.m + 2 * L : 0;
         i64 most = 0;
         for (int a = 0; a + 1 < pool.rank; ++a) most = std::max(most, pool.axes[a].most);
         herk_ = most * herk_width;
     }
 
     std::size_t bytes() const {
-        i64 cells = rows_memory_ + 2 * staged_ + 2 * herk_ + 16 * L;
+        i64 cells = group_memory_ + rows_memory_ + 2 * staged_ + 2 * herk_ + 24 * L;
         for (int a = 0; a + 1 < pool_.rank; ++a) cells += levels_[a].rows * levels_[a].rout + 2 * L;
         return static_cast<std::size_t>(cells) * Op::cell_bytes + 1024;
     }
@@ -179,6 +191,29 @@ public:
             Ref to = out.at((b0 - o0) * levels_[0].rout);
             run(0, x, 0, b0, b1, to, memory);
             finish(b0, b1, to);
+        }
+    }
+
+    // Several whole planes, several at a time where they are small; done(first plane, end) after each group. Places
+    // would be counted from the group's start, so this is for operations without places.
+    template <class Done>
+    void run_planes(const T* x, i64 planes, Ref out, char* memory, Done done) const {
+        const i64 group = std::min(planes, group_);
+        Ref buffer = Op::make(memory, group_memory_);
+        for (i64 p = 0; p < planes; p += group) {
+            const i64 count = std::min(group, planes - p);
+            const T* from = x + p * pool_.cells_in;
+            Ref to = out.at(p * pool_.cells_out);
+            if (pool_.rank == 1) rows(from, 0, count, 0, pool_.axes[0].m, to, memory);
+            else if (group_ == 1) run(0, from, 0, 0, pool_.axes[0].m, to, memory);
+            else {
+                const PoolAxis& ax = pool_.axes[0];
+                const i64 length = levels_[0].rout;
+                bool special = rows(from, 0, count * ax.n, 0, length, buffer, memory);
+                for (i64 q = 0; q < count; ++q)
+                    join_rows(special, ax, 0, ax.m, buffer.at(q * ax.n * length), 0, length, to.at(q * pool_.cells_out), memory);
+            }
+            done(p, p + count);
         }
     }
 
@@ -402,7 +437,13 @@ private:
     }
 
     void plain_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
-        if (!ax.regular || ax.whole || (ax.stride >= 3 && ax.step == 1 && ax.taps >= 2 * L)) {
+        if (ax.tiled && pitch == ax.m && o1 - o0 == ax.m && ax.taps < 2 * L && (ax.stride != 2 || ax.taps == 2)) {
+            // Rows side by side are one long row. (A stride-2 window of one cell would be read past its end.)
+            Source s{x, base};
+            if (ax.stride == 1) unclipped<1>(ax, s, 1, 0, 0, count * ax.m, out, 0);
+            else if (ax.stride == 2) unclipped<2>(ax, s, 1, 0, 0, count * ax.m, out, 0);
+            else unclipped<3>(ax, s, 1, 0, 0, count * ax.m, out, 0);
+        } else if (!ax.regular || ax.whole || (ax.stride >= 3 && ax.step == 1 && ax.taps >= 2 * L)) {
             for (i64 r = 0; r < count; ++r) runs(ax, Source{x + r * ax.n, base + r * ax.n}, o0, o1, out.at(r * pitch));
         } else if (ax.step == 1 && ax.taps > 10 && ax.taps > 3 * ax.stride && o1 - o0 > ax.taps / 2) {
             for (i64 r = 0; r < count; ++r) doubling(ax, x + r * ax.n, base + r * ax.n, o0, o1, out.at(r * pitch), memory);
@@ -507,26 +548,20 @@ private:
     template <int S, int K>
     static void taps(const PoolAxis& ax, Source s, i64 count, i64 hop, i64 places, i64 m, Ref out, i64 pitch) {
         const i64 step = K ? 1 : ax.step, stride = S == 3 ? ax.stride : S;
-        auto cover = [&](auto some) {
-            if constexpr (S == 3) for (i64 o = 0; o < m; ++o) some.template operator()<1>(o);
-            else sweep<T>(m, some);
+        constexpr int widest = S == 3 ? 16 / static_cast<int>(sizeof(T)) : L;
+        auto window = [&]<int N>(i64 r, i64 o) {
+            Source row{s.v + r * hop, s.base + r * places};
+            if constexpr (S < 3) return join_taps<Op, N, S, K>(row, o * stride, ax.taps, step);
+            else return join_taps<Op, N, 1, K>(Strided<Source>{row, stride}, o * stride, ax.taps, step);
         };
-        if (count > 2 && m <= short_row && S != 3) {
-            cover([&]<int N>(i64 o) {
-                for (i64 r = 0; r < count; ++r) {
-                    Source row{s.v + r * hop, s.base + r * places};
-                    out.template put<N>(r * pitch + o, join_taps<Op, N, S, K>(row, o * stride, ax.taps, step));
-                }
+        if (count > 2 && m <= short_row) {
+            sweep<T, widest>(m, [&]<int N>(i64 o) {
+                for (i64 r = 0; r < count; ++r) out.template put<N>(r * pitch + o, window.template operator()<N>(r, o));
             });
             return;
         }
-        for (i64 r = 0; r < count; ++r) {
-            Source row{s.v + r * hop, s.base + r * places};
-            Ref to = out.at(r * pitch);
-            cover([&]<int N>(i64 o) {
-                to.template put<N>(o, join_taps<Op, N, S, K>(row, o * stride, ax.taps, step));
-            });
-        }
+        for (i64 r = 0; r < count; ++r)
+            sweep<T, widest>(m, [&]<int N>(i64 o) { out.template put<N>(r * pitch + o, window.template operator()<N>(r, o)); });
     }
 
     // Long windows: joins of 2, 4, 8, ... cells, each from two of the joins before.
@@ -571,6 +606,7 @@ private:
     const Pool& pool_;
     const T* x_end_;
     Level levels_[max_axes];
+    i64 group_, group_memory_;         // small planes done together
     i64 staged_, rows_memory_, herk_;  // cells of a padded row, of the padded rows done together, of block ends
 };
 

@@ -66,6 +66,17 @@ inline Vec<T, N> splat(T s) {
     if constexpr (N == 1) return s; else return s - Vec<T, N>{};  // s - 0 keeps the sign of a zero
 }
 
+// p[0], p[by], p[2*by], ...
+template <int N, class T>
+inline Vec<T, N> gather(const T* p, i64 by) {
+    if constexpr (N == 1) return *p;
+    else if constexpr (N == 2) return Vec<T, 2>{p[0], p[by]};
+    else {
+        static_assert(N == 4);
+        return Vec<T, 4>{p[0], p[by], p[2 * by], p[3 * by]};
+    }
+}
+
 template <int N, class T>
 inline Vec<T, N> iota(T first, T by) {
     Vec<T, N> v;

@@ -36,6 +36,8 @@ struct Sum {
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
             unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
         }
+        template <int N>
+        Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by)}; }
     };
 
     static Ref make(char*& memory, i64 cells) {
