@@ -125,7 +125,7 @@ struct Run {
 struct Panel {
   int64_t base;  // what its vectors read, beside the tap's offset
   int32_t vectors, run, runs;  // no vectors: one cell
-  bool whole;  // one run that fills the vectors: the product is stored as it is
+  bool whole;  // its runs fill the vectors and are neighbours in the result: the product is stored as it is
 };
 
 // How a Gather is cut into tiles, and what a tile's copy looks like.
@@ -353,9 +353,14 @@ void set_tile(Work<T>& w, int64_t index) {
     w.runs.push({int32_t(at), int32_t(length), from, to[s] + (w.row + r) * row.out + (w.col + c) * col.out, 0});
   };
   auto close = [&](int64_t base, int64_t first, int64_t width) {
-    const Run& r = w.runs[first];
-    bool whole = w.runs.size == first + 1 && r.at == 0 && r.length % L == 0 && r.length == width && col.out == 1;
-    for (int64_t i = first; i < w.runs.size; ++i) w.runs[i].packed = base + w.runs[i].at;
+    bool whole = width % L == 0 && col.out == 1;
+    int64_t covered = 0;
+    for (int64_t i = first; i < w.runs.size; ++i) {
+      Run& r = w.runs[i];
+      r.packed = base + r.at;
+      whole &= r.at == covered && r.to == w.runs[first].to + covered;
+      covered += r.length;
+    }
     w.panels.push({base, int32_t(up(width, L)), int32_t(first), int32_t(w.runs.size - first), whole});
   };
   if (p.packed) {
@@ -431,11 +436,11 @@ inline void copy_line(T* out, const T* in, int64_t step, int64_t n, int64_t ahea
     }
     if (i + L <= n) store(out + i, load(in + i)), i += L;
   } else if (step == 2) {
-    typedef decltype(Vector<T>{} != Vector<T>{}) Mask;
-    Mask even;
-    for (int l = 0; l < L; ++l) even[l] = 2 * l;
-    for (; i + L < n; i += L)  // strictly: the last vector of the pair may not reach past the last cell
-      store(out + i, Vector<T>(__builtin_shuffle(load(in + 2 * i), load(in + 2 * i + L), even)));
+    for (; i + L < n; i += L) {  // strictly: the last vector of the pair may not reach past the last cell
+      Vector<T> even, odd;
+      unzip<int(L)>(load(in + 2 * i), load(in + 2 * i + L), even, odd);
+      store(out + i, even);
+    }
   }
   for (; i < n; ++i) out[i] = in[i * step];
 }
@@ -497,26 +502,32 @@ T* workspace(Slot slot, int64_t n) {
   return static_cast<T*>(scratch(static_cast<size_t>(n) * sizeof(T), slot));
 }
 
-// The rows of the product, ready to run. Forward weights of which every tap counts are used as they are.
-template <class T>
-struct PackedWeights {
-  bool packed = false;
-  const T* data = nullptr;
-  int64_t depth = 0, group = 0;  // terms of a row; distance of groups
-};
-
 // a[r][c, t] = w[group*group_pitch + r*row_pitch + c*channel_pitch + place_t]
 struct WeightLayout {
   int64_t group, row, channel, kernel;
 };
 
-// to[r][c] = from[c][r] for r in first..last
+// The rows of the product, ready to run. For many cells they are packed into panels. For few that would cost more than it
+// gains: rows are used as they lie, or, where their terms are not neighbours, gathered block by block.
+enum class Rows { packed, as_they_lie, gathered };
 template <class T>
-void transpose_block(const T* from, int64_t pitch, int64_t columns, int64_t first, int64_t last, T* to, int64_t to_pitch) {
+struct PackedWeights {
+  Rows kind;
+  const T* data = nullptr;
+  int64_t depth = 0, group = 0;  // distance of rows (terms of a row, at least) and of groups
+  WeightLayout layout;
+  List<int64_t> place;
+  bool runs = true;              // whether the taps of a channel are neighbours
+};
+
+// to[r][c] = from[c][r] for r in first..last, so many vectors of rows at once
+template <class T>
+void transpose_block(const T* from, int64_t pitch, int64_t columns, int64_t first, int64_t last, T* to, int64_t to_pitch,
+                     int64_t vectors) {
   constexpr int64_t L = lanes<T>;
-  for (int64_t r0 = first; r0 < last; r0 += 2 * L)  // two vectors make a line on most machines
+  for (int64_t r0 = first; r0 < last; r0 += vectors * L)
     for (int64_t c = 0; c < columns; c += L)
-      for (int64_t r = r0; r < least(last, r0 + 2 * L); r += L) {
+      for (int64_t r = r0; r < least(last, r0 + vectors * L); r += L) {
         if (c + L <= columns && r + L <= last) {
           Vector<T> m[lanes<T>];
           for (int64_t i = 0; i < L; ++i) m[i] = load(from + (c + i) * pitch + r);
@@ -530,48 +541,62 @@ void transpose_block(const T* from, int64_t pitch, int64_t columns, int64_t firs
 }
 
 template <class T>
-void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, WeightLayout l, int64_t threads) {
-  a.depth = z.channels * z.taps;
-  bool as_is = l.channel == l.kernel && z.taps == l.kernel && l.row == a.depth;
-  if (as_is && z.cells < 2048) {  // few cells: packing would cost more than it gains
-    a.data = w, a.group = l.group;
-    return;
-  }
-  List<int64_t> place;
-  places(z, place);
-  a.packed = z.cells >= 2048;
-  int64_t unit = a.packed ? panel_rows : 1, units = up(z.rows, unit);
-  a.group = units * unit * a.depth;
+void choose_rows(PackedWeights<T>& a, const Gather& z, WeightLayout l) {
+  a.depth = z.channels * z.taps, a.layout = l, a.group = l.group;
+  bool neighbours = l.channel == l.kernel && z.taps == l.kernel && l.row == a.depth;
+  a.kind = z.cells >= 1024 ? Rows::packed : neighbours ? Rows::as_they_lie : Rows::gathered;
+  places(z, a.place);
+  for (int64_t t = 0; t < z.taps; ++t) a.runs &= a.place[t] == a.place[0] + t;
+}
+
+template <class T>
+void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, int64_t threads) {
+  a.data = w;
+  if (a.kind != Rows::packed) return;
+  const WeightLayout l = a.layout;
+  int64_t panels = up(z.rows, panel_rows);
+  a.group = panels * panel_rows * a.depth;
   T* out = workspace<T>(packed_weights_slot, z.groups * a.group);
   a.data = out;
-  bool runs = true;  // whether the taps of a channel are neighbours
-  for (int64_t t = 0; t < z.taps; ++t) runs &= place[t] == place[0] + t;
-  constexpr int64_t B = 16, L = lanes<T>;  // B channels at a time, so that lines read are used whole
-  int64_t chunk = up(up(units, most(1, least(units, threads))), L) * L, chunks = up(units, chunk);
+  constexpr int64_t B = 8;  // channels at a time, so that lines read are used whole
+  int64_t chunk = up(panels, most(1, least(panels, threads))), chunks = up(panels, chunk);
   auto task = [&](int64_t i) {
-    int64_t g = i / chunks, first = i % chunks * chunk, last = least(units, first + chunk);
-    const T* from = w + g * l.group + place[0];
-    T* to = out + g * a.group;
-    if (!a.packed && z.taps == 1 && l.row == 1) return transpose_block(from, l.channel, z.channels, first, last, to, a.depth);
+    int64_t g = i / chunks, first = i % chunks * chunk, last = least(panels, first + chunk);
     for (int64_t c0 = 0; c0 < z.channels; c0 += B)
-      for (int64_t u = first; u < last; ++u)
+      for (int64_t p = first; p < last; ++p)
         for (int64_t c = c0; c < least(z.channels, c0 + B); ++c) {
-          const T* x = from + u * unit * l.row + c * l.channel;
-          T* y = to + (u * a.depth + c * z.taps) * unit;
-          int64_t n = least(unit, z.rows - u * unit);
-          if (a.packed)
-            for (int64_t t = 0; t < z.taps; ++t, y += unit)
-              for (int64_t r = 0; r < n; ++r) y[r] = x[r * l.row + place[t] - place[0]];
-          else if (runs && z.taps >= L)
-            copy_run(y, x, z.taps);
-          else
-            for (int64_t t = 0; t < z.taps; ++t) y[t] = x[place[t] - place[0]];
+          const T* x = w + g * l.group + p * panel_rows * l.row + c * l.channel;
+          T* y = out + g * a.group + (p * a.depth + c * z.taps) * panel_rows;
+          int64_t n = least(panel_rows, z.rows - p * panel_rows);
+          for (int64_t t = 0; t < z.taps; ++t, y += panel_rows)
+            for (int64_t r = 0; r < n; ++r) y[r] = x[r * l.row + a.place[t]];
         }
   };
   if (z.groups * a.group < 32768) {
     for (int64_t i = 0; i < z.groups * chunks; ++i) task(i);
   } else {
     parallel_for(z.groups * chunks, task);
+  }
+}
+
+// Gathers the terms (c, t), (c, t+1), ... of rows m0.. of a group into plain rows `pitch` apart.
+template <class T>
+void gather_rows(const PackedWeights<T>& a, const Gather& z, int64_t group, int64_t m0, int64_t rows, int64_t c, int64_t t,
+                 int64_t terms, T* out, int64_t pitch) {
+  const WeightLayout& l = a.layout;
+  const T* w = a.data + group * l.group + m0 * l.row + c * l.channel;
+  if (z.taps == 1 && l.row == 1)
+    return transpose_block(w + a.place[0], l.channel, terms, 0, rows, out, pitch, 64 / vector_bytes);
+  bool runs = a.runs && t == 0 && z.taps >= lanes<T> && terms % z.taps == 0;
+  for (int64_t k = 0; k < terms; t = 0) {
+    int64_t n = least(z.taps - t, terms - k);
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* x = w + r * l.row;
+      T* y = out + r * pitch + k;
+      if (runs) copy_run(y, x + a.place[0], n);
+      else for (int64_t i = 0; i < n; ++i) y[i] = x[a.place[t + i]];
+    }
+    k += n, w += l.channel;
   }
 }
 
@@ -617,8 +642,10 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_
   constexpr int64_t W = panel_width<T>;
   int64_t blocks = p.blocks(), copied = p.copy_size();
   bool deep = blocks > block_limit;  // then levels of block_limit blocks are added to the output one by one
-  T* copy = workspace<T>(tile_slot, copied + (p.packed ? w.panels.size * packed_panel<T> + W : 0));
-  T* panels = copy + copied;
+  int64_t packed = p.packed ? w.panels.size * packed_panel<T> + W : 0;
+  constexpr int64_t gathered_pitch = block_terms + 16;  // not a power of two
+  T* copy = workspace<T>(tile_slot, copied + packed + row_block * gathered_pitch);
+  T *panels = copy + copied, *gathered = panels + packed;
   // Sums of panels that do not lie in one piece in the result.
   T* sums = workspace<T>(sums_slot, w.panels.size * (blocks > 1 ? last - first : row_block) * W);
   int32_t even[packed_terms];
@@ -639,20 +666,24 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_
     if (p.packed) pack_panels(w, source, in_end, taps, n, panels), off = even;
     bool fresh = k % block_limit == 0, done = k == blocks - 1;
     bool flush = done || (k + 1) % block_limit == 0;
-    for (int64_t m0 = first; m0 < last; m0 += row_block)
+    for (int64_t m0 = first; m0 < last; m0 += row_block) {
+      int64_t count = least(row_block, last - m0), depth = a.depth;
+      const T* first_row = rows + m0 * depth + (c * z.taps + t) * (Packed ? panel_rows : 1);
+      if (a.kind == Rows::gathered) {
+        first_row = gathered, depth = gathered_pitch;
+        gather_rows(a, z, group, m0, count, c, t, n, gathered, depth);
+      }
       for (int64_t i = 0; i < w.panels.size; ++i) {
         const Panel& panel = w.panels[i];
         const Run* runs = w.runs.data + panel.run;
-        int64_t count = least(row_block, last - m0);
         T* sum = sums + (blocks > 1 ? i * (last - first) + m0 - first : 0) * W;
-        const T* first_row = rows + m0 * a.depth + (c * z.taps + t) * (Packed ? panel_rows : 1);
         if (!panel.vectors) {
           T cells[block_terms];
           for (int64_t x = 0; x < n; ++x) cells[x] = source[panel.base + taps[x]];
-          dots(first_row, a.depth, count, cells, n, fresh, sum, W);
+          dots(first_row, depth, count, cells, n, fresh, sum, W);
         } else {
           bool whole = panel.whole && !deep;
-          Column<T> job{first_row, a.depth, off, n, (p.packed ? panels : copy) + panel.base, sum, nullptr, nullptr, sum, W,
+          Column<T> job{first_row, depth, off, n, (p.packed ? panels : copy) + panel.base, sum, nullptr, nullptr, sum, W,
                         false, false};
           if (whole) {
             job.out = out + m0 * z.out_channel + runs[0].to, job.pitch = z.out_channel;
@@ -669,6 +700,7 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_
           bad |= scatter(z, panel, runs, sum, count, k >= block_limit, done, done && bias ? bias + m0 : nullptr,
                          add ? add + m0 * z.out_channel : nullptr, e.relu, out + m0 * z.out_channel);
       }
+    }
   }
   return bad;
 }
@@ -722,8 +754,9 @@ void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, int64_
   int64_t threads = num_threads();
   Plan<T> p(z);
   PackedWeights<T> a;
-  pack_weights(a, z, w, l, threads);
-  make_plan(p, false, !a.packed, threads);
+  choose_rows(a, z, l);
+  make_plan(p, false, a.kind != Rows::packed, threads);
+  pack_weights(a, z, w, threads);
   // Tasks: tiles x groups; where these are few, the rows are shared out too; where they are tiny, groups are joined.
   int64_t tiles = p.tiles(), work = z.channels * z.taps * z.rows * most(1, z.cells / most(1, tiles));
   int64_t row_chunks = 1;
@@ -741,7 +774,7 @@ void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, int64_
     bool b = false;
     for (int64_t g = gc * join; g < least(z.groups, gc * join + join); ++g) {
       int64_t first = rc * row_chunk, last = least(z.rows, first + row_chunk);
-      b |= a.packed ? run_rows<true>(work_, a, g, first, last, in, e, out)
+      b |= a.kind == Rows::packed ? run_rows<true>(work_, a, g, first, last, in, e, out)
                     : run_rows<false>(work_, a, g, first, last, in, e, out);
     }
     if (b) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
@@ -823,7 +856,9 @@ template <class T>
 void pack_cells(const Work<T>& w, const T* g, int64_t channels, int64_t pitch, int64_t cell_pitch, T* out) {
   constexpr int64_t W = panel_width<T>, L = lanes<T>;
   for (int64_t i = 0; i < w.runs.size; ++i) {
-    const Run& run = w.runs[i];
+    Run run = w.runs[i];
+    for (; cell_pitch == 1 && i + 1 < w.runs.size && w.runs[i + 1].to == run.to + run.length; ++i)
+      run.length += w.runs[i + 1].length;  // neighbours in g
     const T* from = g + run.to;
     for (int64_t c = 0; c < channels; c += L) {
       T* to = out + c;
@@ -965,7 +1000,7 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
       for (int64_t i = 0; i < n && z.absent; ++i)
         for (int64_t l = 0; l < width; ++l) nan |= from[i * W + l] != from[i * W + l];
       if (z.taps == s.kernel) {
-        transpose_block(from, W, n, 0, width, to + m * pitch + t, pitch);
+        transpose_block(from, W, n, 0, width, to + m * pitch + t, pitch, 1);
         continue;
       }
       for (int64_t r = 0; r < n; ++r)

@@ -38,6 +38,16 @@ inline Vector<T> broadcast(T s) {
   return splat<lanes<T>>(s);
 }
 
+// 0, 1, ..., N-1 as a type.
+template <int... I>
+struct Numbers {};
+template <int N, int... I>
+struct CountTo : CountTo<N - 1, N - 1, I...> {};
+template <int... I>
+struct CountTo<0, I...> {
+  using type = Numbers<I...>;
+};
+
 // A growing array without std::vector, whose inline functions would be shared between instruction sets.
 template <class T>
 struct List {
@@ -215,23 +225,21 @@ inline bool column(int vectors, const Column<T>& t, int64_t rows) {
 }
 
 // m becomes its transpose: at each step the lanes that differ in one bit of (row, lane) change places.
-template <int H, class T>
-inline void exchange(Vector<T> (&m)[lanes<T>]) {
+template <int H, class T, int... I>
+[[gnu::always_inline]] inline void exchange(Vector<T> (&m)[lanes<T>], Numbers<I...> all) {
   constexpr int L = lanes<T>;
-  typedef decltype(m[0] != m[0]) Mask;
-  Mask low, high;
-  for (int l = 0; l < L; ++l) low[l] = l & H ? L + l - H : l, high[l] = l & H ? L + l : l + H;
+#pragma GCC unroll 16
   for (int i = 0; i < L; ++i)
     if (!(i & H)) {
       Vector<T> a = m[i], b = m[i + H];
-      m[i] = __builtin_shuffle(a, b, low);
-      m[i + H] = __builtin_shuffle(a, b, high);
+      m[i] = __builtin_shufflevector(a, b, (I & H ? L + I - H : I)...);
+      m[i + H] = __builtin_shufflevector(a, b, (I & H ? L + I : I + H)...);
     }
-  if constexpr (2 * H < L) exchange<2 * H, T>(m);
+  if constexpr (2 * H < L) exchange<2 * H, T>(m, all);
 }
 template <class T>
-inline void transpose(Vector<T> (&m)[lanes<T>]) {
-  exchange<1, T>(m);
+[[gnu::always_inline]] inline void transpose(Vector<T> (&m)[lanes<T>]) {
+  exchange<1, T>(m, typename CountTo<lanes<T>>::type{});
 }
 
 }  // namespace
