@@ -141,6 +141,7 @@ struct Plan {
   List<int32_t> off;                          // offset of (channel in block, tap)
   int64_t block_channels;
   bool packed, flat;
+  bool by_lines = false;                      // one run per line and no panels: depthwise sums read the copy themselves
   bool straight = false;                      // nothing is absent and lines are contiguous: no copy, panels come from the source
   bool dots = false;                          // single cells at the end are summed by dot products
   explicit Plan(const Gather& g) : z(g) {}
@@ -347,6 +348,13 @@ void set_tile(Work<T>& w, int64_t index) {
 
   constexpr int64_t W = panel_width<T>, L = lanes<T>;
   w.runs.size = w.panels.size = 0;
+  if (p.by_lines) {
+    for (int64_t s = 0; s < w.slabs; ++s)
+      for (int64_t r = 0; r < w.rows; ++r)
+        w.runs.push({0, int32_t(w.cols), s * p.slab + r * p.row_pitch,
+                     to[s] + (w.row + r) * row.out + w.col * col.out, 0});
+    return;
+  }
   auto add = [&](int64_t at, int64_t length, int64_t s, int64_t r, int64_t c) {
     int64_t from = s * p.slab + r * p.row_pitch + c;
     if (p.straight) from = source[s] + (w.row + r) * row.step * row.in + w.col + c;
@@ -423,20 +431,19 @@ inline void copy_run(T* out, const T* in, int64_t n) {
   store(out + n - L, load(in + n - L));
 }
 
-// out[i] = in[i*step] for i < n; `ahead` from here lies what will be copied next.
+// out[i] = in[i*step] for i < n, in whole vectors as long as the source (up to `end`) allows: what lies behind a line in
+// the copy is written later. `ahead` from here lies what will be copied next.
 template <class T>
-inline void copy_line(T* out, const T* in, int64_t step, int64_t n, int64_t ahead) {
+inline void copy_line(T* out, const T* in, int64_t step, int64_t n, const T* end, int64_t ahead) {
   constexpr int64_t L = lanes<T>;
-  int64_t i = 0;
+  int64_t i = 0, room = end - in;
   if (step == 1) {
-    for (; i + 2 * L <= n; i += 2 * L) {
+    for (; i < n && i + L <= room; i += L) {
       prefetch(in, ahead + i);
-      Vector<T> a = load(in + i), b = load(in + i + L);
-      store(out + i, a), store(out + i + L, b);
+      store(out + i, load(in + i));
     }
-    if (i + L <= n) store(out + i, load(in + i)), i += L;
   } else if (step == 2) {
-    for (; i + L < n; i += L) {  // strictly: the last vector of the pair may not reach past the last cell
+    for (; i < n && 2 * i + 2 * L <= room; i += L) {
       Vector<T> even, odd;
       unzip<int(L)>(load(in + 2 * i), load(in + 2 * i + L), even, odd);
       store(out + i, even);
@@ -446,7 +453,7 @@ inline void copy_line(T* out, const T* in, int64_t step, int64_t n, int64_t ahea
 }
 
 template <class T>
-void copy_channel(const Work<T>& w, const T* in, T* out) {
+void copy_channel(const Work<T>& w, const T* in, const T* end, T* out) {
   const Plan<T>& p = w.p;
   const Axis& col = p.z.col();
   for (int64_t s = 0; s < w.slabs * p.outer_taps; ++s) {
@@ -461,7 +468,7 @@ void copy_channel(const Work<T>& w, const T* in, T* out) {
           continue;
         }
         for (int64_t i = 0; i < span.left; ++i) line[i] = 0;
-        copy_line(line + span.left, in + at + w.line_at[l] + span.from, col.step * col.in, span.middle, p.z.in_channel);
+        copy_line(line + span.left, in + at + w.line_at[l] + span.from, col.step * col.in, span.middle, end, p.z.in_channel);
         for (int64_t i = span.left + span.middle; i < p.sub; ++i) line[i] = 0;
       }
   }
@@ -661,7 +668,7 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, int64_t group, int64_
     auto [c, t, n] = p.block(k);
     const T* source = p.straight ? in + c * z.in_channel : copy;
     if (t == 0 && !p.straight)
-      for (int64_t i = 0; i < up(n, z.taps); ++i) copy_channel(w, in + (c + i) * z.in_channel, copy + i * p.channel);
+      for (int64_t i = 0; i < up(n, z.taps); ++i) copy_channel(w, in + (c + i) * z.in_channel, in_end, copy + i * p.channel);
     const int32_t *taps = p.off.data + t, *off = taps;
     if (p.packed) pack_panels(w, source, in_end, taps, n, panels), off = even;
     bool fresh = k % block_limit == 0, done = k == blocks - 1;
@@ -749,8 +756,187 @@ void run_carefully(const Gather& z, const T* in, const T* w, WeightLayout l, con
   });
 }
 
+// One channel in, one out: too little to pack for. A tile's copy stays in the first cache and every tap reads from it.
+inline bool is_depthwise(const Gather& z) { return z.rows == 1 && z.channels == 1 && z.taps <= packed_terms; }
+
+template <class T>
+void plan_lines(Plan<T>& p) {
+  const Gather& z = p.z;
+  p.all_slabs = p.outer_taps = p.block_channels = 1;
+  for (int64_t a = 0; a < z.outers(); ++a) p.all_slabs *= z.axes[a].m, p.outer_taps *= z.axes[a].taps;
+  p.row_taps = z.row().taps, p.col_taps = z.col().taps;
+  p.packed = p.flat = false, p.by_lines = true;
+  for (int64_t cells = 2048;; cells /= 2) {
+    cut(p, cells);
+    lay_out(p);
+    if (p.channel * int64_t(sizeof(T)) <= 24 * 1024 || cells <= 64) return;
+  }
+}
+
+// out[v*lanes ...] = sum_t w[t] * x[off[t] + v*lanes ...], v < N
+template <int N, class T>
+[[gnu::always_inline]] inline void line_sums(const T* x, const int32_t* off, const T* w, int64_t taps, T bias, T* out,
+                                             Vector<T>& watch) {
+  constexpr int L = lanes<T>;
+  Vector<T> acc[N];
+  for (int v = 0; v < N; ++v) acc[v] = broadcast(T(-0.0));
+  for (int64_t t = 0; t < taps; ++t) {
+    Vector<T> a = broadcast(w[t]);
+#pragma GCC unroll 8
+    for (int v = 0; v < N; ++v) acc[v] += a * load(x + off[t] + v * L);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < N; ++v) {
+    acc[v] += broadcast(bias);
+    watch += acc[v] * T(0);  // NaN once a sum is NaN or infinite
+    store(out + v * L, acc[v]);
+  }
+}
+
+template <class T>
+bool depthwise_tile(const Work<T>& w, const T* copy, const T* weights, T bias, T* out) {
+  constexpr int64_t L = lanes<T>;
+  const Plan<T>& p = w.p;
+  int64_t taps = p.z.taps, pitch = p.z.col().out;
+  const int32_t* off = p.off.data;
+  Vector<T> watch{};
+  for (int64_t i = 0; i < w.runs.size; ++i) {
+    const Run& run = w.runs[i];
+    const T* x = copy + run.from;
+    T* y = out + run.to;
+    int64_t l = 0, n = run.length;
+    if (pitch == 1) {
+      for (; l + 4 * L <= n; l += 4 * L) line_sums<4>(x + l, off, weights, taps, bias, y + l, watch);
+      // The last vector may do some cells twice, or some of the next line, which is done again in its turn.
+      int64_t rest = up(n - l, L);
+      bool over = i + 1 < w.runs.size && run.to + n == w.runs[i + 1].to && w.runs[i + 1].length >= up(n - l, L) * L - (n - l);
+      if (rest && (over || n >= rest * L)) {
+        if (!over) l = n - rest * L;
+        if (rest == 1) line_sums<1>(x + l, off, weights, taps, bias, y + l, watch);
+        if (rest == 2) line_sums<2>(x + l, off, weights, taps, bias, y + l, watch);
+        if (rest == 3) line_sums<3>(x + l, off, weights, taps, bias, y + l, watch);
+        if (rest == 4) line_sums<4>(x + l, off, weights, taps, bias, y + l, watch);
+        l = n;
+      }
+    }
+    for (; l < n; l += L) {
+      T some[lanes<T>];
+      line_sums<1>(x + l, off, weights, taps, bias, some, watch);
+      for (int64_t j = 0; j < least(L, n - l); ++j) y[(l + j) * pitch] = some[j];
+    }
+  }
+  return any(watch != Vector<T>{});
+}
+
+template <class T>
+bool run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, const Epilogue<T>& e, T* out) {
+  Plan<T> p(z);
+  plan_lines(p);
+  List<int64_t> place;
+  places(z, place);
+  int64_t threads = num_threads(), tiles = p.tiles(), work = z.cells / tiles * z.taps;
+  int64_t join = most(1, least(up(z.groups, threads == 1 ? 1 : 4 * threads), 200000 / most(1, work)));
+  int64_t chunks = up(z.groups, join);
+  bool bad = false;
+  auto task = [&](int64_t i) {
+    Work<T> tile(p);
+    set_tile(tile, i / chunks);
+    T* copy = workspace<T>(tile_slot, p.copy_size());
+    T weights[packed_terms];
+    bool b = false;
+    for (int64_t g = i % chunks * join; g < least(z.groups, (i % chunks + 1) * join); ++g) {
+      for (int64_t t = 0; t < z.taps; ++t) weights[t] = w[g * l.group + place[t]];
+      copy_channel(tile, in + g * z.in_channel, in + z.in_size, copy);
+      b |= depthwise_tile(tile, copy, weights, e.bias ? e.bias[g] : T(-0.0), out + g * z.out_channel);
+    }
+    if (b) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
+  };
+  if (threads == 1 || z.cells * z.taps * z.groups < 100000)
+    for (int64_t i = 0; i < tiles * chunks; ++i) task(i);
+  else
+    parallel_for(tiles * chunks, task);
+  return bad;
+}
+
+// sums[t] += sum over the tile's cells of g * x_t, for N taps.
+template <int N, class T>
+void depthwise_dots(const Work<T>& w, const T* copy, const int32_t* off, const T* g, T* sums) {
+  constexpr int64_t L = lanes<T>;
+  int64_t pitch = w.p.z.col().out;
+  Vector<T> acc[N];
+  for (int t = 0; t < N; ++t) acc[t] = broadcast(T(-0.0));
+  for (int64_t i = 0; i < w.runs.size; ++i) {
+    const Run& run = w.runs[i];
+    const T *x = copy + run.from, *y = g + run.to;
+    for (int64_t l = 0; l < run.length; l += L) {
+      Vector<T> v;
+      if (pitch == 1 && l + L <= run.length) {
+        v = load(y + l);
+      } else {
+        T some[lanes<T>] = {};
+        for (int64_t j = 0; j < least(L, run.length - l); ++j) some[j] = y[(l + j) * pitch];
+        v = load(some);
+      }
+#pragma GCC unroll 16
+      for (int t = 0; t < N; ++t) acc[t] += v * load(x + off[t] + l);
+    }
+  }
+  for (int t = 0; t < N; ++t) {
+    T s = T(-0.0);
+    for (int64_t l = 0; l < L; ++l) s += acc[t][l];
+    sums[t] += s;
+  }
+}
+
+template <class T>
+bool depthwise_weight_grad(const Gather& z, const List<int64_t>& place, int64_t kernel, const T* x, const T* g, T* dw) {
+  Plan<T> p(z);
+  plan_lines(p);
+  int64_t threads = num_threads(), tiles = p.tiles();
+  int64_t join = up(z.groups, threads == 1 ? 1 : 4 * threads), chunks = up(z.groups, join);
+  bool bad = false;
+  auto task = [&](int64_t i) {
+    Work<T> tile(p);
+    T* copy = workspace<T>(tile_slot, p.copy_size());
+    T* sums = workspace<T>(sums_slot, join * z.taps);
+    int64_t first = i * join, last = least(z.groups, first + join);
+    for (int64_t k = 0; k < (last - first) * z.taps; ++k) sums[k] = T(-0.0);
+    for (int64_t k = 0; k < 2 * panel_width<T>; ++k) copy[p.channel - 1 - k] = 0;  // read, times zero
+    for (int64_t t = 0; t < tiles; ++t) {
+      set_tile(tile, t);
+      for (int64_t c = first; c < last; ++c) {
+        copy_channel(tile, x + c * z.in_channel, x + z.in_size, copy);
+        const T* y = g + c * z.out_channel;
+        T* s = sums + (c - first) * z.taps;
+        int64_t k = 0;
+        for (; k + 9 <= z.taps; k += 9) depthwise_dots<9>(tile, copy, p.off.data + k, y, s + k);
+        for (; k + 4 <= z.taps; k += 4) depthwise_dots<4>(tile, copy, p.off.data + k, y, s + k);
+        for (; k < z.taps; ++k) depthwise_dots<1>(tile, copy, p.off.data + k, y, s + k);
+      }
+    }
+    bool nan = false;
+    for (int64_t c = first; c < last; ++c)
+      for (int64_t t = 0; t < z.taps; ++t) {
+        T v = sums[(c - first) * z.taps + t];
+        nan |= v != v;
+        dw[c * kernel + place[t]] = v;
+      }
+    if (nan) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
+  };
+  if (threads == 1 || z.cells * z.taps * z.groups < 100000)
+    for (int64_t i = 0; i < chunks; ++i) task(i);
+  else
+    parallel_for(chunks, task);
+  return bad;
+}
+
 template <class T>
 void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, int64_t weights, const Epilogue<T>& e, T* out) {
+  if (is_depthwise(z) && !e.add && !e.relu) {
+    bool odd = run_depthwise(z, in, w, l, e, out);
+    if (odd && !finite(w, weights)) run_carefully(z, in, w, l, e, out);
+    return;
+  }
   int64_t threads = num_threads();
   Plan<T> p(z);
   PackedWeights<T> a;
@@ -924,7 +1110,7 @@ void sum_tiles(const Plan<T>& p, int64_t group, int64_t block, int64_t first, in
     T* panels = copy + p.copy_size();
     T* packed = panels + size_of_panels;
     for (int64_t i = 0; i < up(n, z.taps) && !p.straight; ++i)
-      copy_channel(w, x + (c + i) * z.in_channel, copy + i * p.channel);
+      copy_channel(w, x + (c + i) * z.in_channel, x_end, copy + i * p.channel);
     pack_panels(w, p.straight ? x + c * z.in_channel : copy, x_end, p.off.data + t, n, panels);
     bool fresh = (tile - first) % block_limit == 0;
     for (int64_t m = 0; m < z.rows; m += W) {
@@ -979,6 +1165,12 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
   if (empty || z.taps == 0) return;
   List<int64_t> place;
   places(z, place);
+  if (is_depthwise(z)) {
+    bool nan = depthwise_weight_grad(z, place, s.kernel, x, g, dw);
+    if (nan && !(finite(x, z.in_size) && finite(g, batch * cout * s.m)))
+      weight_grad_carefully(z, place, s.kernel, x, g, dw);
+    return;
+  }
   int64_t threads = num_threads();
   Plan<T> p(z);
   make_plan(p, true, false, threads);
