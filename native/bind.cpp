@@ -33,9 +33,11 @@ void make_pool(PoolTables* self, const std::vector<std::tuple<i64, i64, i64, Tab
 }
 
 // Planes of x, after checking that x holds whole planes of `in` cells and y as many of `out` cells.
-i64 planes_of(std::size_t x, i64 in, std::size_t y, i64 out) {
-    i64 planes = in > 0 ? static_cast<i64>(x) / in : out > 0 ? static_cast<i64>(y) / out : 0;
-    if (static_cast<i64>(x) != planes * in || static_cast<i64>(y) != planes * out)
+template <class X, class Y>
+i64 planes_of(const X& x, i64 in, const Y& y, i64 out) {
+    i64 nx = static_cast<i64>(x.size()), ny = static_cast<i64>(y.size());
+    i64 planes = in > 0 ? nx / in : out > 0 ? ny / out : 0;
+    if (nx != planes * in || ny != planes * out)
         throw std::invalid_argument("the arrays do not fit the window tables");
     return planes;
 }
@@ -44,11 +46,80 @@ template <class T>
 void bind_pools(nb::module_& m) {
     m.def("max_pool", [](const PoolTables& tables, In<T> x, Out<T> y, std::optional<Index> index) {
         const Pool& pool = tables.pool();
-        i64 planes = planes_of(x.size(), pool.cells_in, y.size(), pool.cells_out);
-        if (index) planes_of(x.size(), pool.cells_in, index->size(), pool.cells_out);
+        i64 planes = planes_of(x, pool.cells_in, y, pool.cells_out);
+        if (index) planes_of(x, pool.cells_in, *index, pool.cells_out);
         nb::gil_scoped_release release;
         kernels().of<T>().max_pool(pool, planes, x.data(), y.data(), index ? index->data() : nullptr);
     }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "index"_a.none().noconvert());
+
+    m.def("max_pool_jvp", [](const PoolTables& tables, In<T> x, In<T> t, Out<T> dy, int ties) {
+        i64 planes = planes_of(x, tables.pool().cells_in, dy, tables.pool().cells_out);
+        planes_of(t, tables.pool().cells_in, dy, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().max_pool_jvp(tables.pool(), planes, x.data(), t.data(), dy.data(), Ties(ties));
+    }, "pool"_a, "x"_a.noconvert(), "t"_a.noconvert(), "dy"_a.noconvert(), "ties"_a);
+
+    m.def("max_pool_vjp", [](const PoolTables& tables, In<T> x, In<T> g, Out<T> dx, int ties) {
+        i64 planes = planes_of(x, tables.pool().cells_in, g, tables.pool().cells_out);
+        planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().max_pool_vjp(tables.pool(), planes, x.data(), g.data(), dx.data(), Ties(ties));
+    }, "pool"_a, "x"_a.noconvert(), "g"_a.noconvert(), "dx"_a.noconvert(), "ties"_a);
+
+    m.def("avg_pool", [](const PoolTables& tables, In<T> x, Out<T> y, int mode, double divisor) {
+        i64 planes = planes_of(x, tables.pool().cells_in, y, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().avg_pool(tables.pool(), planes, x.data(), y.data(), Mean(mode), T(divisor));
+    }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "mode"_a, "divisor"_a);
+
+    m.def("avg_pool_vjp", [](const PoolTables& tables, In<T> g, Out<T> dx, int mode, double divisor) {
+        i64 planes = planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().avg_pool_vjp(tables.pool(), planes, g.data(), dx.data(), Mean(mode), T(divisor));
+    }, "pool"_a, "g"_a.noconvert(), "dx"_a.noconvert(), "mode"_a, "divisor"_a);
+
+    m.def("smooth_max_pool", [](const PoolTables& tables, In<T> x, Out<T> y, double beta, bool include_pad) {
+        i64 planes = planes_of(x, tables.pool().cells_in, y, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().smooth_max_pool(tables.pool(), planes, x.data(), y.data(), T(beta), include_pad);
+    }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "beta"_a, "include_pad"_a);
+
+    m.def("smooth_max_pool_jvp", [](const PoolTables& tables, In<T> x, std::optional<In<T>> t, Out<T> dy, double beta,
+                                    double dbeta, bool include_pad) {
+        i64 planes = planes_of(x, tables.pool().cells_in, dy, tables.pool().cells_out);
+        if (t) planes_of(*t, tables.pool().cells_in, dy, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().smooth_max_pool_jvp(tables.pool(), planes, x.data(), t ? t->data() : nullptr, dy.data(),
+                                              T(beta), T(dbeta), include_pad);
+    }, "pool"_a, "x"_a.noconvert(), "t"_a.none().noconvert(), "dy"_a.noconvert(), "beta"_a, "dbeta"_a, "include_pad"_a);
+
+    m.def("smooth_max_pool_vjp", [](const PoolTables& tables, In<T> x, In<T> g, Out<T> dx, double beta, bool include_pad) {
+        i64 planes = planes_of(x, tables.pool().cells_in, g, tables.pool().cells_out);
+        planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        return kernels().of<T>().smooth_max_pool_vjp(tables.pool(), planes, x.data(), g.data(), dx.data(), T(beta),
+                                                     include_pad);
+    }, "pool"_a, "x"_a.noconvert(), "g"_a.noconvert(), "dx"_a.noconvert(), "beta"_a, "include_pad"_a);
+
+    m.def("lp_pool", [](const PoolTables& tables, In<T> x, Out<T> y, double p) {
+        i64 planes = planes_of(x, tables.pool().cells_in, y, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().lp_pool(tables.pool(), planes, x.data(), y.data(), T(p));
+    }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "p"_a);
+
+    m.def("lp_pool_jvp", [](const PoolTables& tables, In<T> x, In<T> t, Out<T> dy, double p) {
+        i64 planes = planes_of(x, tables.pool().cells_in, dy, tables.pool().cells_out);
+        planes_of(t, tables.pool().cells_in, dy, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().lp_pool_jvp(tables.pool(), planes, x.data(), t.data(), dy.data(), T(p));
+    }, "pool"_a, "x"_a.noconvert(), "t"_a.noconvert(), "dy"_a.noconvert(), "p"_a);
+
+    m.def("lp_pool_vjp", [](const PoolTables& tables, In<T> x, In<T> g, Out<T> dx, double p) {
+        i64 planes = planes_of(x, tables.pool().cells_in, g, tables.pool().cells_out);
+        planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
+        nb::gil_scoped_release release;
+        kernels().of<T>().lp_pool_vjp(tables.pool(), planes, x.data(), g.data(), dx.data(), T(p));
+    }, "pool"_a, "x"_a.noconvert(), "g"_a.noconvert(), "dx"_a.noconvert(), "p"_a);
 }
 
 // The axes of a convolution, and the sizes of its arrays: x is (B, Cin, *n), w (Cout, Cin/groups, *k), y (B, Cout, *m).

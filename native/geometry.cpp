@@ -77,9 +77,18 @@ PoolAxis describe(const Table& t) {
     a.first = t.first.data(), a.count = t.count.data(), a.inside = t.inside.data();
     a.period = 1;
     a.identity = t.n == t.m;
-    a.same_count = a.same_inside = true;
+    a.same_count = a.same_inside = a.monotone = true;
+    i64 before = -1, end = -1;
     for (i64 o = 0; o < t.m; ++o) {
         a.most = std::max(a.most, t.count[o]);
+        a.has_empty = a.has_empty || t.count[o] == 0;
+        if (t.count[o] > 0) {
+            if (before >= 0) a.jump = std::max(a.jump, t.first[o] > before ? t.first[o] - before : before - t.first[o]);
+            a.monotone = a.monotone && t.first[o] >= before && t.first[o] + t.count[o] * t.step >= end;
+            before = t.first[o], end = before + t.count[o] * t.step;
+        } else {
+            a.monotone = false;
+        }
         a.identity = a.identity && t.count[o] == 1 && t.first[o] == o;
         a.same_count = a.same_count && t.count[o] == t.count[0];
         a.same_inside = a.same_inside && t.inside[o] == t.inside[0];
@@ -165,7 +174,7 @@ void finish(Pool& p) {
     for (int a = 0; a < p.rank; ++a) {
         const PoolAxis& x = p.axes[a];
         p.cells_in *= x.n, p.cells_out *= x.m, p.window *= x.most;
-        for (i64 o = 0; o < x.m; ++o) p.has_empty = p.has_empty || x.count[o] == 0;
+        p.has_empty = p.has_empty || x.has_empty;
     }
 }
 

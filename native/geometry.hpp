@@ -23,6 +23,9 @@ struct PoolAxis {
     const PoolAxis* phases;
 
     i64 most;        // the greatest count
+    bool has_empty;  // some count is 0
+    bool monotone;   // no window is empty, and both ends move forward with o
+    i64 jump;        // the greatest distance between the first cells of neighbouring windows
     bool identity;   // every output o reads exactly input o
     bool whole;      // one output that reads everything
     bool same_count, same_inside;  // constant over o

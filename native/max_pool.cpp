@@ -7,8 +7,6 @@
 namespace lunette::LN_ISA {
 namespace {
 
-constexpr auto npos = static_cast<i64>(-1);
-
 // Whether some cell is NaN, or, where absent cells are stood for by -inf and places matter, -inf.
 template <bool lowest, class T>
 bool scan_special(const T* x, i64 n) {
@@ -23,9 +21,9 @@ bool scan_special(const T* x, i64 n) {
     i64 i = 0;
     Vec<Int<T>, L> found{};
     for (; i + 4 * L <= n; i += 4 * L) {
-        auto a = odd(load<L>(x + i)) | odd(load<L>(x + i + L));
-        auto b = odd(load<L>(x + i + 2 * L)) | odd(load<L>(x + i + 3 * L));
-        found |= a | b;
+        auto a = load<L>(x + i), b = load<L>(x + i + L), c = load<L>(x + i + 2 * L), d = load<L>(x + i + 3 * L);
+        if constexpr (lowest) found |= (odd(a) | odd(b)) | (odd(c) | odd(d));
+        else found |= either_nan(a, b) | either_nan(c, d);
     }
     for (; i + L <= n; i += L) found |= odd(load<L>(x + i));
     bool rest = false;
@@ -101,8 +99,7 @@ struct MaxValue {
         for (; j + L <= n; j += L) { auto v = load<L>(x + j); c[0] = v > c[0] ? v : c[0]; }
         auto v = load<L>(x + n - L);
         for (int w = 0; w < 4; ++w) v = c[w] > v ? c[w] : v;
-        T best = v[0];
-        for (int l = 1; l < L; ++l) best = v[l] > best ? v[l] : best;
+        T best = fold<L>(v, [](auto a, auto b) { return b > a ? b : a; });
         if (best == 0)
             for (j = 0; j < n; ++j)
                 if (x[j] == 0) return {x[j]};
@@ -207,12 +204,118 @@ void max_places(const Pool& pool, i64 planes, const T* x, F&& f) {
     Reducer<Op> reducer(pool, x + planes * pool.cells_in);
     const i64 rest = pool.cells_out / pool.axes[0].m;
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
-        i64 count = (o1 - o0) * rest;
-        char* memory = static_cast<char*>(scratch(reducer.bytes() + 2 * (count * sizeof(T) + 64)));
-        typename Op::Ref found = Op::make(memory, count);
+        const i64 step = reducer.top_block();
+        char* memory = static_cast<char*>(scratch(reducer.bytes() + 2 * (std::min(step, o1 - o0) * rest * sizeof(T) + 64)));
+        typename Op::Ref found = Op::make(memory, std::min(step, o1 - o0) * rest);
+        for (i64 p = p0; p < p1; ++p)
+            for (i64 b0 = o0; b0 < o1; b0 += step) {
+                i64 b1 = std::min(o1, b0 + step);
+                reducer.run(0, x + p * pool.cells_in, 0, b0, b1, found, memory);
+                f(p, b0 * rest, (b1 - b0) * rest, found.v, found.p);
+            }
+    });
+}
+
+template <class T>
+inline bool wins(T x, T best) {
+    return x == best || (best != best && x != x);
+}
+
+template <class T>
+i64 count_winners(const Pool& pool, const T* x, i64 output, T best) {
+    i64 winners = 0;
+    each_run(pool, output, [&](i64 at, i64 n, i64 step) {
+        for (i64 j = 0; j < n; ++j) winners += wins(x[at + j * step], best);
+    });
+    return winners;
+}
+
+template <class T>
+bool has_negative_zero(const T* x, i64 n) {
+    constexpr int L = lanes<T>;
+    constexpr auto sign = std::numeric_limits<Int<T>>::min();
+    Vec<Int<T>, L> found{};
+    i64 i = 0;
+    for (; i + L <= n; i += L) found |= bits<Vec<Int<T>, L>>(load<L>(x + i)) == sign;
+    bool rest = false;
+    for (; i < n; ++i) rest |= bits<Int<T>>(x[i]) == sign;
+    return rest || any(found);
+}
+
+// Sums that arrive one term at a time, in any order of cells. A cell that more than block_terms outputs may add to
+// gets them in blocks: `part` collects one block, `dx` the blocks.
+template <class T>
+class Deposits {
+public:
+    // Cells from..to-1 of a plane; `part` has room for as many, or is null where blocks are not needed.
+    Deposits(T* dx, T* part, i64 from, i64 to) : dx_(dx), part_(part), from_(from), to_(to) {
+        if (part_) for (i64 i = from; i < to; ++i) part_[i - from] = -T(0);
+        lo_ = to, hi_ = from;
+    }
+    bool holds(i64 i) const { return i >= from_ && i < to_; }
+    void add(i64 i, T term) {
+        if (!part_) dx_[i] += term;
+        else part_[i - from_] += term, lo_ = std::min(lo_, i), hi_ = std::max(hi_, i + 1);
+    }
+    void output_done() {
+        if (part_ && ++outputs_ == block_terms) flush();
+    }
+    void flush() {
+        if (!part_) return;
+        for (i64 i = lo_; i < hi_; ++i) dx_[i] += part_[i - from_], part_[i - from_] = -T(0);
+        lo_ = to_, hi_ = from_, outputs_ = 0;
+    }
+
+private:
+    T *dx_, *part_;
+    i64 from_, to_, lo_, hi_, outputs_ = 0;
+};
+
+// dx for the input cells i0..i1-1 of axis 0: visit(again) calls its argument with every block of outputs that reads
+// some of them. Where g holds -0, winners first get -0 in place of +0, so that a sum of -0 alone stays -0.
+template <class Op, class Each>
+void scatter(const Pool& pool, i64 planes, const typename Op::Scalar* x, const typename Op::Scalar* g,
+             typename Op::Scalar* dx, Each each) {
+    using T = typename Op::Scalar;
+    Reducer<Op> reducer(pool, x + planes * pool.cells_in);
+    const PoolAxis& ax = pool.axes[0];
+    const i64 rest = pool.cells_out / ax.m, rin = pool.cells_in / ax.n;
+    const bool deep = !pool.transposed || pool.transposed->window > block_terms;
+    over_parts(pool.transposed ? *pool.transposed : pool, planes, [&](i64 p0, i64 p1, i64 i0, i64 i1) {
+        if (!pool.transposed) {  // parts of outputs, not of inputs: the first does it all
+            if (i0 > 0) return;
+            i1 = ax.n;
+        }
+        i64 first = ax.m, end = 0, cells = (i1 - i0) * rin;
+        for (i64 o = 0; o < ax.m; ++o)
+            if (ax.last(o) >= i0 && ax.first[o] < i1) first = std::min(first, o), end = o + 1;
+        const i64 step = std::min(reducer.top_block(), ax.m);
+        std::size_t found_bytes = step * rest * Op::cell_bytes + 128, part_bytes = deep ? cells * sizeof(T) + 64 : 0;
+        char* memory = static_cast<char*>(scratch(reducer.bytes() + found_bytes + part_bytes));
+        auto found = Op::make(memory, step * rest);
+        T* part = deep ? reinterpret_cast<T*>(memory) : nullptr;
+        memory += part_bytes / 64 * 64;
         for (i64 p = p0; p < p1; ++p) {
-            reducer.run(0, x + p * pool.cells_in, 0, o0, o1, found, memory);
-            f(p, o0 * rest, count, found.v, found.p);
+            const T* xp = x + p * pool.cells_in;
+            const T* gp = g + p * pool.cells_out;
+            T* dp = dx + p * pool.cells_in;
+            const bool mark = end > first && has_negative_zero(gp + first * rest, (end - first) * rest);
+            for (bool marking : {true, false}) {
+                if (marking && !mark) continue;
+                Deposits<T> deposits(dp, marking ? nullptr : part, i0 * rin, i1 * rin);
+                i64 clean = i0;  // rows before it are zeroed
+                for (i64 b0 = first; b0 < end; b0 += step) {
+                    i64 b1 = std::min(end, b0 + step), hi = i0;
+                    for (i64 o = b0; o < b1; ++o) hi = std::max(hi, ax.last(o) + 1);
+                    hi = std::min(hi, i1);
+                    if ((marking || !mark) && hi > clean) std::memset(static_cast<void*>(dp + clean * rin), 0, (hi - clean) * rin * sizeof(T));
+                    clean = std::max(clean, hi);
+                    reducer.run(0, xp, 0, b0, b1, found, memory);
+                    each(xp, gp + b0 * rest, b0 * rest, (b1 - b0) * rest, found, dp, deposits, marking, i1 - i0 == ax.n);
+                }
+                if ((marking || !mark) && i1 > clean) std::memset(static_cast<void*>(dp + clean * rin), 0, (i1 - clean) * rin * sizeof(T));
+                deposits.flush();
+            }
         }
     });
 }
@@ -230,7 +333,71 @@ void max_pool(const Pool& pool, i64 planes, const T* x, T* y, i64* index) {
     });
 }
 
+template <class T>
+void max_pool_jvp(const Pool& pool, i64 planes, const T* x, const T* t, T* dy, Ties ties) {
+    if (planes == 0 || pool.cells_out == 0) return;
+    max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T* best, const Int<T>* place) {
+        const T *xp = x + p * pool.cells_in, *tp = t + p * pool.cells_in;
+        T* to = dy + p * pool.cells_out + o;
+        if (ties == Ties::first) {
+            for (i64 q = 0; q < count; ++q) to[q] = tp[place[q]];
+            return;
+        }
+        for (i64 q = 0; q < count; ++q) {
+            T total = -T(0), block = -T(0);  // -0 changes no sum
+            i64 winners = 0;
+            each_run(pool, o + q, [&](i64 at, i64 n, i64 step) {
+                for (i64 j = at; j < at + n * step; j += step) {
+                    if (!wins(xp[j], best[q])) continue;
+                    block += tp[j];
+                    if (++winners % block_terms == 0) total += block, block = -T(0);
+                }
+            });
+            to[q] = (total + block) / (ties == Ties::split ? static_cast<T>(winners) : T(1));
+        }
+    });
+}
+
+template <class T>
+void max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, Ties ties) {
+    if (planes == 0 || pool.cells_in == 0) return;
+    if (ties == Ties::first) {
+        using Op = MaxPlace<T>;
+        auto each = [&](const T*, const T* gp, i64, i64 count, typename Op::Ref found, T* dp, Deposits<T>& deposits,
+                        bool marking, bool whole) {
+            for (i64 q = 0; q < count; ++q) {
+                i64 i = found.p[q];
+                if (!whole && !deposits.holds(i)) continue;
+                if (marking) dp[i] = -T(0);
+                else deposits.add(i, gp[q]), deposits.output_done();
+            }
+        };
+        return scatter<Op>(pool, planes, x, g, dx, each);
+    }
+    using Op = MaxValue<T>;
+    auto each = [&](const T* xp, const T* gp, i64 o, i64 count, typename Op::Ref found, T* dp, Deposits<T>& deposits,
+                    bool marking, bool) {
+        for (i64 q = 0; q < count; ++q) {
+            const T best = found.v[q];
+            const T share = ties == Ties::split ? gp[q] / static_cast<T>(count_winners(pool, xp, o + q, best)) : gp[q];
+            each_run(pool, o + q, [&](i64 at, i64 n, i64 step) {
+                for (i64 i = at; i < at + n * step; i += step) {
+                    if (!wins(xp[i], best) || !deposits.holds(i)) continue;
+                    if (marking) dp[i] = -T(0);
+                    else deposits.add(i, share);
+                }
+            });
+            deposits.output_done();
+        }
+    };
+    scatter<Op>(pool, planes, x, g, dx, each);
+}
+
 template void max_pool<float>(const Pool&, i64, const float*, float*, i64*);
 template void max_pool<double>(const Pool&, i64, const double*, double*, i64*);
+template void max_pool_jvp<float>(const Pool&, i64, const float*, const float*, float*, Ties);
+template void max_pool_jvp<double>(const Pool&, i64, const double*, const double*, double*, Ties);
+template void max_pool_vjp<float>(const Pool&, i64, const float*, const float*, float*, Ties);
+template void max_pool_vjp<double>(const Pool&, i64, const double*, const double*, double*, Ties);
 
 }  // namespace lunette::LN_ISA

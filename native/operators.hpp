@@ -6,6 +6,29 @@ namespace lunette::LN_ISA {
 
 template <class T>
 void max_pool(const Pool&, i64 planes, const T* x, T* y, i64* index);
+template <class T>
+void max_pool_jvp(const Pool&, i64 planes, const T* x, const T* t, T* dy, Ties);
+template <class T>
+void max_pool_vjp(const Pool&, i64 planes, const T* x, const T* g, T* dx, Ties);
+
+template <class T>
+void avg_pool(const Pool&, i64 planes, const T* x, T* y, Mean, T divisor);
+template <class T>
+void avg_pool_vjp(const Pool&, i64 planes, const T* g, T* dx, Mean, T divisor);
+
+template <class T>
+void smooth_max_pool(const Pool&, i64 planes, const T* x, T* y, T beta, bool include_pad);
+template <class T>
+void smooth_max_pool_jvp(const Pool&, i64 planes, const T* x, const T* t, T* dy, T beta, T dbeta, bool include_pad);
+template <class T>
+double smooth_max_pool_vjp(const Pool&, i64 planes, const T* x, const T* g, T* dx, T beta, bool include_pad);
+
+template <class T>
+void lp_pool(const Pool&, i64 planes, const T* x, T* y, T p);
+template <class T>
+void lp_pool_jvp(const Pool&, i64 planes, const T* x, const T* t, T* dy, T p);
+template <class T>
+void lp_pool_vjp(const Pool&, i64 planes, const T* x, const T* g, T* dx, T p);
 
 template <class T>
 void conv(const Conv&, const T* x, const T* w, const T* b, T* y);

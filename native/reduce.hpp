@@ -7,6 +7,7 @@
 //   Source, Ref       arrays of input cells and of partial results: at(i), get<N>(i), put<N>(i, cell)
 //   join(a, b)        where a comes before b in row-major order; associative
 //   pad()             an input cell that changes nothing
+//   nothing()         the join of no cells
 //   run(s, i, n)      the join of n contiguous cells
 //   idempotent        whether join may meet the same cells twice
 //   scan(x, n)        whether the cells are too special for join, so that Op::Careful must do the work
@@ -22,11 +23,13 @@ namespace {
 constexpr i64 block_terms = 512;      // sums of more terms are sums of sums
 constexpr i64 scan_bytes = 16 << 10;  // what is scanned and then read again: half of a first-level cache
 constexpr i64 level_bytes = 96 << 10; // partial results that wait for an outer axis
+constexpr i64 short_row = 128;        // rows up to this length are done several at a time
+constexpr i64 most_rows = 64;
 constexpr i64 row_outputs = 2048;     // outputs of one long row done at a time
 
 // The join of `taps` cells, `hop` apart, for N neighbouring outputs that lie `S` input cells apart.
 template <class Op, int N, int S, int K, class Source>
-inline auto join_taps(const Source& s, i64 i, i64 taps, i64 step) {
+[[gnu::always_inline]] inline typename Op::template Cell<N> join_block(const Source& s, i64 i, i64 taps, i64 step) {
     typename Op::template Cell<N> c;
     const i64 k = K ? K : taps;
     if constexpr (S == 1 || N == 1) {
@@ -58,6 +61,33 @@ inline auto join_taps(const Source& s, i64 i, i64 taps, i64 step) {
     return c;
 }
 
+// The input cells of an axis that the outputs o0..o1-1 read lie in lo..hi-1; lo = hi if there are none.
+inline void cells_of(const PoolAxis& ax, i64 o0, i64 o1, i64& lo, i64& hi) {
+    if (ax.monotone && o0 < o1) {
+        lo = ax.first[o0], hi = ax.last(o1 - 1) + 1;
+        return;
+    }
+    if (ax.regular && o0 < o1) {
+        lo = std::clamp<i64>(ax.start + o0 * ax.stride, 0, ax.n);
+        hi = std::clamp<i64>(ax.start + (o1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1, lo, ax.n);
+        return;
+    }
+    lo = ax.n, hi = 0;
+    for (i64 o = o0; o < o1; ++o)
+        if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
+    lo = std::min(lo, hi);
+}
+
+// The same for any number of taps: sums of more than block_terms are sums of sums.
+template <class Op, int N, int S, int K, class Source>
+[[gnu::always_inline]] inline typename Op::template Cell<N> join_taps(const Source& s, i64 i, i64 taps, i64 step) {
+    if (K > 0 || taps <= block_terms) return join_block<Op, N, S, K>(s, i, taps, step);
+    auto c = join_block<Op, N, S, 0>(s, i, block_terms, step);
+    for (i64 j = block_terms; j < taps; j += block_terms)
+        c = Op::join(c, join_block<Op, N, S, 0>(s, i + j * step, std::min(block_terms, taps - j), step));
+    return c;
+}
+
 template <class Op>
 class Reducer {
     using T = typename Op::Scalar;
@@ -66,7 +96,7 @@ class Reducer {
     static constexpr int L = lanes<T>;
 
 public:
-    // x_end is the end of the whole input array: vectors may read past a row, never past that.
+    // x_end is the end of the whole input array: vectors may read past a row, never past that. Null: read on.
     Reducer(const Pool& pool, const T* x_end) : pool_(pool), x_end_(x_end) {
         i64 rin = 1, rout = 1;
         for (int a = pool.rank - 1; a >= 0; --a) {
@@ -89,14 +119,17 @@ public:
         }
         const PoolAxis& ax = pool.axes[pool.rank - 1];
         i64 outputs = std::min(ax.m, row_outputs);
-        staged_ = ax.regular ? (outputs - 1) * ax.stride + (ax.taps - 1) * ax.step + 1 + 4 * L : 0;
+        staged_ = ax.regular ? room(ax, outputs) : 0;
+        for (i64 r = 0; ax.period > 1 && r < ax.period; ++r)
+            if (ax.phases[r].regular) staged_ = std::max(staged_, room(ax.phases[r], outputs / ax.period + 2));
+        rows_memory_ = (staged_ + (ax.period > 1 ? outputs + 2 * ax.period : 0)) * rows_at_once(ax) + 4 * L;
         i64 most = 0;
         for (int a = 0; a + 1 < pool.rank; ++a) most = std::max(most, pool.axes[a].most);
         herk_ = most * herk_width;
     }
 
     std::size_t bytes() const {
-        i64 cells = staged_ + 2 * herk_ + 4 * L;
+        i64 cells = rows_memory_ + 2 * staged_ + 2 * herk_ + 16 * L;
         for (int a = 0; a + 1 < pool_.rank; ++a) cells += levels_[a].rows * levels_[a].rout + 2 * L;
         return static_cast<std::size_t>(cells) * Op::cell_bytes + 1024;
     }
@@ -114,10 +147,8 @@ public:
         Ref buffer = Op::make(memory, l.rows * l.rout + 2 * L);
         for (i64 b0 = o0, b1; b0 < o1; b0 = b1) {
             b1 = std::min(o1, b0 + l.block);
-            i64 lo = ax.n, hi = 0;
-            for (i64 o = b0; o < b1; ++o)
-                if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
-            lo = std::min(lo, hi);
+            i64 lo, hi;
+            cells_of(ax, b0, b1, lo, hi);
             Ref to = out.at((b0 - o0) * l.rout);
             bool here = false;
             if (direct) {
@@ -129,7 +160,7 @@ public:
                     i64 i = ax.first[b0] + j * ax.step;
                     here |= inner(a, x + i * l.rin, base + i * l.rin, 1, buffer.at(j * l.rout), memory);
                 }
-                join_block(here, buffer, l.rout, ax.count[b0], l.rout, to);
+                join_disjoint(here, buffer, l.rout, ax.count[b0], l.rout, to);
             } else {
                 here = inner(a, x + lo * l.rin, base + lo * l.rin, hi - lo, buffer, memory);
                 join_rows(here, ax, b0, b1, buffer, lo, l.rout, to, memory);
@@ -139,8 +170,40 @@ public:
         return special;
     }
 
+    // The same for axis 0, block by block: finish(b0, b1, out) sees each block of outputs while it is in cache.
+    template <class Finish>
+    void run_blocks(const T* x, i64 o0, i64 o1, Ref out, char* memory, Finish finish) const {
+        const i64 step = top_block();
+        for (i64 b0 = o0; b0 < o1; b0 += step) {
+            i64 b1 = std::min(o1, b0 + step);
+            Ref to = out.at((b0 - o0) * levels_[0].rout);
+            run(0, x, 0, b0, b1, to, memory);
+            finish(b0, b1, to);
+        }
+    }
+
+    // Outputs of axis 0 that run() does in one go.
+    i64 top_block() const {
+        if (pool_.rank == 1) return row_outputs;
+        if (pool_.axes[0].identity) return std::max<i64>(1, row_outputs / std::max<i64>(1, levels_[0].rin));
+        return levels_[0].block;
+    }
+
+    // The most cells of input that so many neighbouring outputs of axis 0 read.
+    i64 cells_read(i64 outputs) const {
+        const PoolAxis& ax = pool_.axes[0];
+        return std::min(ax.n, (outputs - 1) * ax.jump + (ax.most - 1) * ax.step + 1) * levels_[0].rin;
+    }
+
 private:
+
     static constexpr i64 herk_width = 4 * L;
+
+    // Cells of a staged row for so many outputs.
+    static i64 room(const PoolAxis& ax, i64 outputs) {
+        return (outputs - 1) * ax.stride + (ax.taps - 1) * ax.step + 1 + 4 * L;
+    }
+
     struct Level {
         i64 rin, rout;          // cells of one step along this axis, in and out
         i64 block, rows;        // outputs done at a time, and the inputs they need
@@ -171,12 +234,34 @@ private:
         bool herk = ax.regular && ax.step == 1 && ax.taps >= 8 && ax.taps > 4 * ax.stride && ax.taps <= block_terms;
         if (herk && length >= L && o1 - o0 > ax.taps / 2)
             return van_herk<Join>(ax, o0, o1, in, row0, length, out, memory);
-        for (i64 o = o0; o < o1; ++o)
+        // Short rows: down the rows first, so that what there is to decide is decided once for all of them.
+        i64 f0 = o0, f1 = o0;
+        if (ax.regular && length <= short_row) f0 = std::clamp(ax.full_lo, o0, o1), f1 = std::clamp(ax.full_hi, f0, o1);
+        auto one = [&](i64 o) {
             join_some<Join>(in.at((ax.first[o] - row0) * length), ax.step * length, ax.count[o], length,
                             out.at((o - o0) * length));
+        };
+        for (i64 o = o0; o < f0; ++o) one(o);
+        if (f0 < f1) {
+            auto from = in.at((ax.first[f0] - row0) * length);
+            auto to = out.at((f0 - o0) * length);
+            if (ax.taps == 2) join_columns<Join, 2>(ax, from, f1 - f0, length, to);
+            else if (ax.taps == 3) join_columns<Join, 3>(ax, from, f1 - f0, length, to);
+            else join_columns<Join, 0>(ax, from, f1 - f0, length, to);
+        }
+        for (i64 o = f1; o < o1; ++o) one(o);
     }
 
-    void join_block(bool special, Ref in, i64 hop, i64 count, i64 length, Ref out) const {
+    template <class Join, int K, class In>
+    static void join_columns(const PoolAxis& ax, In in, i64 m, i64 length, Ref out) {
+        const i64 hop = ax.step * length, stride = ax.stride * length;
+        sweep<T>(length, [&]<int N>(i64 q) {
+            for (i64 o = 0; o < m; ++o)
+                out.template put<N>(o * length + q, join_taps<Join, N, 1, K>(in, o * stride + q, ax.taps, hop));
+        });
+    }
+
+    void join_disjoint(bool special, Ref in, i64 hop, i64 count, i64 length, Ref out) const {
         if (special) join_some<typename Op::Careful>(in, hop, count, length, out);
         else join_some<Op>(in, hop, count, length, out);
     }
@@ -280,59 +365,80 @@ private:
 
     // ---- the innermost axis --------------------------------------------------------------------------------------
 
+    // `count` rows, one after the other.
     bool rows(const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, char* memory) const {
         const PoolAxis& ax = pool_.axes[pool_.rank - 1];
-        const i64 pitch = o1 - o0;
+        const i64 pitch = o1 - o0, chunk = rows_at_once(ax);
         bool special = false;
-        if (pitch > row_outputs) {
-            for (i64 r = 0; r < count; ++r)
-                for (i64 b0 = o0; b0 < o1; b0 += row_outputs)
-                    special |= some_rows(ax, x + r * ax.n, base + r * ax.n, 1, b0, std::min(o1, b0 + row_outputs),
-                                         out.at(r * pitch + b0 - o0), memory);
-            return special;
-        }
-        i64 chunk = std::max<i64>(1, scan_bytes / (ax.n * static_cast<i64>(sizeof(T)) + 1));
         for (i64 r = 0; r < count; r += chunk)
-            special |= some_rows(ax, x + r * ax.n, base + r * ax.n, std::min(chunk, count - r), o0, o1,
-                                 out.at(r * pitch), memory);
+            for (i64 b0 = o0; b0 < o1; b0 += row_outputs)
+                special |= some_rows(ax, x + r * ax.n, base + r * ax.n, std::min(chunk, count - r), b0,
+                                     std::min(o1, b0 + row_outputs), out.at(r * pitch + b0 - o0), pitch, memory);
         return special;
+    }
+
+    static i64 rows_at_once(const PoolAxis& ax) {
+        return std::clamp<i64>(scan_bytes / (ax.n * static_cast<i64>(sizeof(T)) + 1), 1, most_rows);
     }
 
     // The cells from the first that is read to the last, over `count` rows.
     bool scan_rows(const PoolAxis& ax, const T* x, i64 count, i64 o0, i64 o1) const {
         if (o0 == 0 && o1 == ax.m) return Op::scan(x, count * ax.n);
-        i64 lo = ax.n, hi = 0;
-        for (i64 o = o0; o < o1; ++o)
-            if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
+        i64 lo, hi;
+        cells_of(ax, o0, o1, lo, hi);
         bool special = false;
         for (i64 r = 0; r < count; ++r) special |= lo < hi && Op::scan(x + r * ax.n + lo, hi - lo);
         return special;
     }
 
-    bool some_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, char* memory) const {
-        const i64 pitch = o1 - o0;
+    bool some_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
         bool special = scan_rows(ax, x, count, o0, o1);
-        for (i64 r = 0; r < count; ++r, x += ax.n, base += ax.n, out = out.at(pitch)) {
-            Source s{x, base};
-            if (special) one_by_one<typename Op::Careful>(ax, s, o0, o1, o0, out);
-            else if (!ax.regular || ax.whole) runs(ax, s, o0, o1, out);
-            else if (ax.step == 1 && ax.taps > 10 && ax.taps > 3 * ax.stride && pitch > ax.taps / 2)
-                doubling(ax, x, base, o0, o1, out, memory);
-            else if (ax.stride == 1) slide<1>(ax, x, base, o0, o1, out, memory);
-            else if (ax.stride == 2) slide<2>(ax, x, base, o0, o1, out, memory);
-            else slide<3>(ax, x, base, o0, o1, out, memory);
-        }
+        if (special)
+            for (i64 r = 0; r < count; ++r)
+                one_by_one<typename Op::Careful>(ax, Source{x + r * ax.n, base + r * ax.n}, o0, o1, o0, out.at(r * pitch));
+        else if (!Op::idempotent && ax.period > 1) interleaved(ax, x, base, count, o0, o1, out, pitch, memory);
+        else plain_rows(ax, x, base, count, o0, o1, out, pitch, memory);
         return special;
+    }
+
+    void plain_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
+        if (!ax.regular || ax.whole || (ax.stride >= 3 && ax.step == 1 && ax.taps >= 2 * L)) {
+            for (i64 r = 0; r < count; ++r) runs(ax, Source{x + r * ax.n, base + r * ax.n}, o0, o1, out.at(r * pitch));
+        } else if (ax.step == 1 && ax.taps > 10 && ax.taps > 3 * ax.stride && o1 - o0 > ax.taps / 2) {
+            for (i64 r = 0; r < count; ++r) doubling(ax, x + r * ax.n, base + r * ax.n, o0, o1, out.at(r * pitch), memory);
+        } else if (ax.stride == 1) {
+            slide<1>(ax, x, base, count, o0, o1, out, pitch, memory);
+        } else if (ax.stride == 2) {
+            slide<2>(ax, x, base, count, o0, o1, out, pitch, memory);
+        } else {
+            slide<3>(ax, x, base, count, o0, o1, out, pitch, memory);
+        }
+    }
+
+    // Each phase by itself, then woven together.
+    void interleaved(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
+        const i64 P = ax.period, most = (o1 - o0) / P + 2;
+        const bool weave = P == 2 && (o0 & 1) == 0;
+        Ref woven = Op::make(memory, count * P * most);
+        for (i64 r = 0; r < P; ++r) {
+            i64 q0 = (o0 - r + P - 1) / P, q1 = (o1 - r + P - 1) / P;
+            if (q0 == q1) continue;
+            Ref phase = woven.at(r * count * most);
+            plain_rows(ax.phases[r], x, base, count, q0, q1, phase, most, memory);
+            for (i64 i = 0; !weave && i < count; ++i)
+                for (i64 q = q0; q < q1; ++q)
+                    out.template put<1>(i * pitch + q * P + r - o0, phase.template get<1>(i * most + q - q0));
+        }
+        if constexpr (!Op::idempotent)
+            for (i64 i = 0; weave && i < count; ++i)
+                Op::weave(woven.at(i * most), woven.at((count + i) * most), o1 - o0, out.at(i * pitch));
     }
 
     template <class Join>
     static void one_by_one(const PoolAxis& ax, Source s, i64 b0, i64 b1, i64 o0, Ref out) {
         for (i64 o = b0; o < b1; ++o) {
             auto c = Op::nothing();
-            for (i64 j = 0; j < ax.count[o]; ++j) {
-                auto next = s.template get<1>(ax.first[o] + j * ax.step);
-                c = j == 0 ? next : Join::join(c, next);
-            }
+            if (ax.count[o] > 0) c = join_taps<Join, 1, 1, 0>(s, ax.first[o], ax.count[o], ax.step);
             out.template put<1>(o - o0, c);
         }
     }
@@ -358,40 +464,69 @@ private:
     }
 
     template <int S>
-    void slide(const PoolAxis& ax, const T* x, i64 base, i64 o0, i64 o1, Ref out, char* memory) const {
+    void slide(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
         Source s{x, base};
         i64 f0 = std::clamp(ax.full_lo, o0, o1), f1 = std::clamp(ax.full_hi, f0, o1);
         // The last pair of a stride-2 vector may reach one cell past the window.
-        if (S == 2 && f1 > f0 && x_end_ - x <= ax.start + (f1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1) --f1;
+        const i64 reach = (count - 1) * ax.n + ax.start + (f1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1;
+        if (S == 2 && f1 > f0 && x_end_ && x_end_ - x <= reach) --f1;
         i64 edge = (f0 - o0) + (o1 - f1);
         if (S < 3 && edge > 0 && edge * ax.taps > 12) {
             T* row = reinterpret_cast<T*>(memory);
-            s = Source{stage(ax, x, o0, o1, row), base + ax.start + o0 * ax.stride};
-            return unclipped<S>(ax, s, 0, o1 - o0, out);
+            const i64 step = room(ax, o1 - o0);
+            for (i64 r = 0; r < count; ++r) stage(ax, x + r * ax.n, o0, o1, row + r * step);
+            // Places are those of the input, where rows are ax.n apart.
+            unclipped<S>(ax, Source{row, base + ax.start + o0 * ax.stride}, count, step, ax.n, o1 - o0, out, pitch);
+            for (i64 r = 0; ax.has_empty && r < count; ++r) mend(ax, o0, o1, out.at(r * pitch));
+            return;
         }
-        one_by_one<Op>(ax, s, o0, f0, o0, out);
-        unclipped<S>(ax, s.at(ax.start + f0 * ax.stride), 0, f1 - f0, out.at(f0 - o0));
-        one_by_one<Op>(ax, s, f1, o1, o0, out);
+        for (i64 r = 0; edge > 0 && r < count; ++r) {
+            one_by_one<Op>(ax, s.at(r * ax.n), o0, f0, o0, out.at(r * pitch));
+            one_by_one<Op>(ax, s.at(r * ax.n), f1, o1, o0, out.at(r * pitch));
+        }
+        unclipped<S>(ax, s.at(ax.start + f0 * ax.stride), count, ax.n, ax.n, f1 - f0, out.at(f0 - o0), pitch);
     }
 
+    // Windows without a cell have met padding only.
+    static void mend(const PoolAxis& ax, i64 o0, i64 o1, Ref out) {
+        if (!ax.has_empty) return;
+        for (i64 o = o0; o < o1; ++o)
+            if (ax.count[o] == 0) out.template put<1>(o - o0, Op::nothing());
+    }
+
+    // m outputs of each of `count` rows, `hop` cells (and `places` cells of the input) apart, none of them clipped.
     template <int S>
-    static void unclipped(const PoolAxis& ax, Source s, i64 o0, i64 o1, Ref out) {
+    static void unclipped(const PoolAxis& ax, Source s, i64 count, i64 hop, i64 places, i64 m, Ref out, i64 pitch) {
         switch (ax.step == 1 ? ax.taps : 0) {
-            case 2: return taps<S, 2>(ax, s, o0, o1, out);
-            case 3: return taps<S, 3>(ax, s, o0, o1, out);
-            case 5: return taps<S, 5>(ax, s, o0, o1, out);
-            default: return taps<S, 0>(ax, s, o0, o1, out);
+            case 2: return taps<S, 2>(ax, s, count, hop, places, m, out, pitch);
+            case 3: return taps<S, 3>(ax, s, count, hop, places, m, out, pitch);
+            default: return taps<S, 0>(ax, s, count, hop, places, m, out, pitch);
         }
     }
 
     template <int S, int K>
-    static void taps(const PoolAxis& ax, Source s, i64 o0, i64 o1, Ref out) {
+    static void taps(const PoolAxis& ax, Source s, i64 count, i64 hop, i64 places, i64 m, Ref out, i64 pitch) {
         const i64 step = K ? 1 : ax.step, stride = S == 3 ? ax.stride : S;
-        auto some = [&]<int N>(i64 o) {
-            out.template put<N>(o, join_taps<Op, N, S, K>(s, o0 + o * stride, ax.taps, step));
+        auto cover = [&](auto some) {
+            if constexpr (S == 3) for (i64 o = 0; o < m; ++o) some.template operator()<1>(o);
+            else sweep<T>(m, some);
         };
-        if constexpr (S == 3) for (i64 o = 0; o < o1 - o0; ++o) some.template operator()<1>(o);
-        else sweep<T>(o1 - o0, some);
+        if (count > 2 && m <= short_row && S != 3) {
+            cover([&]<int N>(i64 o) {
+                for (i64 r = 0; r < count; ++r) {
+                    Source row{s.v + r * hop, s.base + r * places};
+                    out.template put<N>(r * pitch + o, join_taps<Op, N, S, K>(row, o * stride, ax.taps, step));
+                }
+            });
+            return;
+        }
+        for (i64 r = 0; r < count; ++r) {
+            Source row{s.v + r * hop, s.base + r * places};
+            Ref to = out.at(r * pitch);
+            cover([&]<int N>(i64 o) {
+                to.template put<N>(o, join_taps<Op, N, S, K>(row, o * stride, ax.taps, step));
+            });
+        }
     }
 
     // Long windows: joins of 2, 4, 8, ... cells, each from two of the joins before.
@@ -400,8 +535,8 @@ private:
         Ref w = Op::make(memory, staged_ + 2 * L);
         i64 size = (m - 1) * ax.stride + k;
         Op::fill(w, stage(ax, x, o0, o1, w.v), base + ax.start + o0 * ax.stride, size + 2 * L);
+        i64 h = 1;
         if constexpr (Op::idempotent) {
-            i64 h = 1;
             for (; 2 * h <= k; h *= 2)
                 for (i64 i = 0; i < size - h; i += L)
                     w.template put<L>(i, Op::join(w.template get<L>(i), w.template get<L>(i + h)));
@@ -410,14 +545,71 @@ private:
             };
             if (ax.stride == 1) sweep<T>(m, some);
             else for (i64 o = 0; o < m; ++o) some.template operator()<1>(o);
+        } else {
+            // k in binary: the joins of 1, 2, 4, ... cells that make it up, one after the other.
+            Ref sum = Op::make(memory, staged_ + 2 * L);
+            i64 done = 0;
+            for (;; h *= 2) {
+                if (k & h) {
+                    for (i64 i = 0; i < size - k + 1; i += L) {
+                        auto c = w.template get<L>(i + done);
+                        sum.template put<L>(i, done ? Op::join(sum.template get<L>(i), c) : c);
+                    }
+                    done += h;
+                }
+                if (done == k) break;
+                for (i64 i = 0; i < size - h; i += L)
+                    w.template put<L>(i, Op::join(w.template get<L>(i), w.template get<L>(i + h)));
+            }
+            auto some = [&]<int N>(i64 o) { out.template put<N>(o, sum.template get<N>(o * ax.stride)); };
+            if (ax.stride == 1) sweep<T>(m, some);
+            else for (i64 o = 0; o < m; ++o) some.template operator()<1>(o);
         }
+        mend(ax, o0, o1, out);
     }
 
     const Pool& pool_;
     const T* x_end_;
     Level levels_[max_axes];
-    i64 staged_, herk_;
+    i64 staged_, rows_memory_, herk_;  // cells of a padded row, of the padded rows done together, of block ends
 };
+
+// Visits the cells of one window in row-major order, as runs along the innermost axis: f(flat place of the first cell,
+// count, step).
+template <class F>
+inline void each_run(const Pool& pool, i64 output, F&& f) {
+    const int last = pool.rank - 1;
+    i64 count[max_axes], hop[max_axes], j[max_axes] = {}, size = 1, at = 0;
+    for (int a = last; a >= 0; --a) {
+        const PoolAxis& ax = pool.axes[a];
+        i64 o = output % ax.m;
+        output /= ax.m;
+        count[a] = ax.count[o], hop[a] = ax.step * size;
+        if (count[a] == 0) return;
+        at += ax.first[o] * size, size *= ax.n;
+    }
+    for (;;) {
+        f(at, count[last], hop[last]);
+        int a = last - 1;
+        for (; a >= 0 && ++j[a] == count[a]; --a) at -= (count[a] - 1) * hop[a], j[a] = 0;
+        if (a < 0) return;
+        at += hop[a];
+    }
+}
+
+template <class F>
+inline void each_cell(const Pool& pool, i64 output, F&& f) {
+    each_run(pool, output, [&](i64 at, i64 count, i64 step) {
+        for (i64 j = 0; j < count; ++j) f(at + j * step);
+    });
+}
+
+// Where cell 0 would be if `p`, which holds the cells from `cells` on, held them all: run() takes that, and reads
+// only what its outputs need.
+template <class T>
+inline const T* origin(const T* p, i64 cells) {
+    return reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(p) - static_cast<std::uintptr_t>(cells) * sizeof(T));
+}
 
 // Cuts planes x outputs of the outermost axis into parts worth a task each: f(plane0, plane1, o0, o1).
 template <class F>

@@ -5,9 +5,10 @@ namespace lunette::LN_ISA {
 
 template <class T>
 static constexpr PoolKernels<T> pools() {
-    PoolKernels<T> k{};
-    k.max_pool = max_pool<T>;
-    return k;
+    return {max_pool<T>, max_pool_jvp<T>, max_pool_vjp<T>,
+            avg_pool<T>, avg_pool_vjp<T>,
+            smooth_max_pool<T>, smooth_max_pool_jvp<T>, smooth_max_pool_vjp<T>,
+            lp_pool<T>, lp_pool_jvp<T>, lp_pool_vjp<T>};
 }
 
 template <class T>

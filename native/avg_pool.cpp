@@ -1,0 +1,153 @@
+// The mean of each window, and its adjoint.
+#include "operators.hpp"
+#include "sum.hpp"
+
+namespace lunette::LN_ISA {
+namespace {
+
+template <class T>
+bool all_finite(const T* x, i64 n) {
+    constexpr int L = lanes<T>;
+    constexpr T most = std::numeric_limits<T>::max();
+    i64 i = 0;
+    Vec<Int<T>, L> found{};
+    for (; i + L <= n; i += L) {
+        auto v = load<L>(x + i);
+        found |= ~((v <= most) & (v >= -most));
+    }
+    bool rest = false;
+    for (; i < n; ++i) rest |= !std::isfinite(x[i]);
+    return !rest && !any(found);
+}
+
+// y = x / (the divisor of each output), for the outputs o0..o1-1 of axis 0. Whether all y are finite.
+template <class T>
+bool divide(const Pool& pool, i64 o0, i64 o1, const T* x, T* y, Mean mean, T divisor) {
+    constexpr int L = lanes<T>;
+    const PoolAxis& last = pool.axes[pool.rank - 1];
+    bool constant = true;
+    i64 common = 1;
+    for (int a = 0; a < pool.rank; ++a) {
+        const PoolAxis& ax = pool.axes[a];
+        constant = constant && (mean == Mean::inside ? ax.same_inside : ax.same_count);
+        common *= mean == Mean::inside ? ax.inside[0] : ax.count[0];
+    }
+    if (mean == Mean::divisor || constant) {
+        const T by = mean == Mean::divisor ? divisor : static_cast<T>(common);
+        const i64 n = (o1 - o0) * (pool.cells_out / pool.axes[0].m);
+        i64 i = 0;
+        auto spoiled = splat<L>(T(0));
+        for (; i + L <= n; i += L) {
+            auto v = load<L>(x + i) / by;
+            store<L>(y + i, v);
+            spoiled += v * T(0);  // NaN from here on if v is not finite
+        }
+        bool rest = true;
+        for (; i < n; ++i) y[i] = x[i] / by, rest = rest && std::isfinite(y[i]);
+        return rest && !any(spoiled != T(0));
+    }
+    const i64* table = mean == Mean::inside ? last.inside : last.count;
+    const i64 c0 = pool.rank == 1 ? o0 : 0, c1 = pool.rank == 1 ? o1 : last.m;
+    each_row(pool, o0, o1, [&](i64 r, i64 count, i64 inside) {
+        const i64 outer = mean == Mean::inside ? inside : count;
+        for (i64 o = c0, i = r * (c1 - c0); o < c1; ++o, ++i) y[i] = x[i] / static_cast<T>(outer * table[o]);
+    });
+    return all_finite(y, (o1 - o0) * (pool.cells_out / pool.axes[0].m));
+}
+
+// The mean of one window whose plain sum overflowed, or which holds cells that are not finite.
+template <class T>
+T mean_again(const Pool& pool, const T* x, i64 output, T by) {
+    bool nan = false, up = false, down = false;
+    i64 terms = 0;
+    each_cell(pool, output, [&](i64 i) {
+        nan |= x[i] != x[i], up |= x[i] == std::numeric_limits<T>::infinity();
+        down |= x[i] == -std::numeric_limits<T>::infinity(), ++terms;
+    });
+    if (nan || (up && down)) return std::numeric_limits<T>::quiet_NaN();
+    if (up || down) return (up ? 1 : -1) * std::numeric_limits<T>::infinity() / by;
+    // 2^-shift * (sum of terms) stays in range; powers of two cost no accuracy up here.
+    int shift = 64 - __builtin_clzll(static_cast<unsigned long long>(terms));
+    const T scale = std::ldexp(T(1), -shift);
+    T total = 0, block = 0;
+    i64 seen = 0;
+    each_cell(pool, output, [&](i64 i) {
+        block += x[i] * scale;
+        if (++seen % block_terms == 0) total += block, block = 0;
+    });
+    return std::ldexp((total + block) / by, shift);
+}
+
+template <class T>
+T divisor_of(const Pool& pool, i64 output, Mean mean, T divisor) {
+    if (mean == Mean::divisor) return divisor;
+    i64 product = 1;
+    for (int a = pool.rank - 1; a >= 0; --a) {
+        const PoolAxis& ax = pool.axes[a];
+        product *= (mean == Mean::inside ? ax.inside : ax.count)[output % ax.m];
+        output /= ax.m;
+    }
+    return static_cast<T>(product);
+}
+
+}  // namespace
+
+template <class T>
+void avg_pool(const Pool& pool, i64 planes, const T* x, T* y, Mean mean, T divisor) {
+    if (planes == 0 || pool.cells_out == 0) return;
+    Reducer<Sum<T>> reducer(pool, x + planes * pool.cells_in);
+    const i64 rest = pool.cells_out / pool.axes[0].m;
+    over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
+        char* memory = static_cast<char*>(scratch(reducer.bytes()));
+        for (i64 p = p0; p < p1; ++p) {
+            const T* plane = x + p * pool.cells_in;
+            T* out = y + p * pool.cells_out + o0 * rest;
+            reducer.run_blocks(plane, o0, o1, {out}, memory, [&](i64 b0, i64 b1, typename Sum<T>::Ref at) {
+                if (divide(pool, b0, b1, at.v, at.v, mean, divisor)) return;
+                const i64 n = (b1 - b0) * rest;
+                for (i64 i = 0; i < n; ++i) {
+                    i64 output = b0 * rest + i;
+                    if (!std::isfinite(at.v[i]))
+                        at.v[i] = mean_again(pool, plane, output, divisor_of(pool, output, mean, divisor));
+                }
+            });
+        }
+    });
+}
+
+template <class T>
+void avg_pool_vjp(const Pool& pool, i64 planes, const T* g, T* dx, Mean mean, T divisor) {
+    if (planes == 0 || pool.cells_in == 0) return;
+    if (pool.cells_out == 0 || !pool.transposed) {
+        // Tables that do not step evenly: cell by cell.
+        std::memset(static_cast<void*>(dx), 0, planes * pool.cells_in * sizeof(T));
+        for (i64 p = 0; p < planes; ++p)
+            for (i64 o = 0; o < pool.cells_out; ++o) {
+                T share = g[p * pool.cells_out + o] / divisor_of(pool, o, mean, divisor);
+                each_cell(pool, o, [&](i64 i) { dx[p * pool.cells_in + i] += share; });
+            }
+        return;
+    }
+    const Pool& back = *pool.transposed;
+    Reducer<Sum<T>> reducer(back, nullptr);
+    const i64 rest_out = pool.cells_out / pool.axes[0].m, rest_in = pool.cells_in / pool.axes[0].n;
+    const i64 step = reducer.top_block(), room = reducer.cells_read(step);
+    over_parts(back, planes, [&](i64 p0, i64 p1, i64 i0, i64 i1) {
+        char* memory = static_cast<char*>(scratch(reducer.bytes() + (room + 128) * sizeof(T)));
+        T* share = Sum<T>::make(memory, room + 4 * lanes<T>).v;
+        for (i64 p = p0; p < p1; ++p)
+            for (i64 b0 = i0; b0 < i1; b0 += step) {
+                i64 b1 = std::min(i1, b0 + step), lo, hi;
+                cells_of(back.axes[0], b0, b1, lo, hi);
+                divide(pool, lo, hi, g + p * pool.cells_out + lo * rest_out, share, mean, divisor);
+                reducer.run(0, origin(share, lo * rest_out), 0, b0, b1, {dx + p * pool.cells_in + b0 * rest_in}, memory);
+            }
+    });
+}
+
+template void avg_pool<float>(const Pool&, i64, const float*, float*, Mean, float);
+template void avg_pool<double>(const Pool&, i64, const double*, double*, Mean, double);
+template void avg_pool_vjp<float>(const Pool&, i64, const float*, float*, Mean, float);
+template void avg_pool_vjp<double>(const Pool&, i64, const double*, double*, Mean, double);
+
+}  // namespace lunette::LN_ISA

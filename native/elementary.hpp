@@ -1,0 +1,159 @@
+// Exponential, logarithm and power on vectors, with the binary exponent kept apart, so that nothing overflows or
+// cancels on the way. Series are Taylor's, cut where the next term is below half an ulp.
+#pragma once
+#include <cmath>
+
+#include "simd.hpp"
+
+namespace lunette::LN_ISA {
+namespace {
+
+template <class T>
+struct Format;
+template <>
+struct Format<float> {
+    static constexpr int fraction_bits = 23, bias = 127, split_bits = 12;
+    static constexpr int exp_terms = 7, log_terms = 4;
+    static constexpr float magic = 12582912.0f;            // 1.5 * 2^23: adding it rounds to an integer
+    static constexpr float ln2_hi = 0x1.62ep-1f;           // few bits, so that k * ln2_hi is exact
+    static constexpr float ln2_lo = 0x1.0bfbe8p-15f;
+    static constexpr float half_root = 0x1.6a09e6p-1f;     // sqrt(1/2)
+    // Terms are kept within 2^+-spread and what they meet within 2^+-tame, so products stay normal numbers.
+    static constexpr int spread = 45, tame = 55;
+    static constexpr float most_exponent = 500;
+};
+template <>
+struct Format<double> {
+    static constexpr int fraction_bits = 52, bias = 1023, split_bits = 26;
+    static constexpr int exp_terms = 13, log_terms = 10;
+    static constexpr double magic = 6755399441055744.0;
+    static constexpr double ln2_hi = 0x1.62e42fefp-1;
+    static constexpr double ln2_lo = 0x1.473de6af278edp-34;
+    static constexpr double half_root = 0x1.6a09e667f3bcdp-1;
+    static constexpr int spread = 380, tame = 450;
+    static constexpr double most_exponent = 100000;
+};
+
+// 2^k for k held as integers.
+template <class T, class I>
+inline auto power_of_two(I k) {
+    using F = Format<T>;
+    if constexpr (sizeof(I) == sizeof(T)) return bits<T>(static_cast<Int<T>>((k + F::bias) << F::fraction_bits));
+    else return bits<Vec<T, sizeof(I) / sizeof(T)>>((k + F::bias) << F::fraction_bits);
+}
+
+template <class T, class V>
+using IntsLike = std::conditional_t<sizeof(V) == sizeof(T), Int<T>, Vec<Int<T>, sizeof(V) / sizeof(T)>>;
+
+// a*b - p exactly, where p = a*b rounded.
+template <class T, class V>
+inline V product_error(V a, V b, V p) {
+#if defined(__FMA__)
+    constexpr int N = sizeof(V) / sizeof(T);
+    constexpr bool single = sizeof(T) == 4;
+    if constexpr (N == 1) return std::fma(a, b, -p);
+    else if constexpr (sizeof(V) == 16 && single) return _mm_fmsub_ps(a, b, p);
+    else if constexpr (sizeof(V) == 16) return _mm_fmsub_pd(a, b, p);
+    else if constexpr (sizeof(V) == 32 && single) return _mm256_fmsub_ps(a, b, p);
+    else if constexpr (sizeof(V) == 32) return _mm256_fmsub_pd(a, b, p);
+#if defined(__AVX512F__)
+    else if constexpr (single) return _mm512_fmsub_ps(a, b, p);
+    else return _mm512_fmsub_pd(a, b, p);
+#endif
+#else
+    // Cut each factor in two halves whose products are exact (Dekker); a compiler that fuses them does no harm.
+    using I = IntsLike<T, V>;
+    const Int<T> mask = -(Int<T>(1) << (Format<T>::fraction_bits + 3) / 2);
+    V ah = bits<V>(bits<I>(a) & mask), bh = bits<V>(bits<I>(b) & mask), al = a - ah, bl = b - bh;
+    return ((ah * bh - p) + (ah * bl + al * bh)) + al * bl;
+#endif
+}
+
+// exp(r) for |r| <= ln(2)/2 or a little more.
+template <class T, class V>
+inline V exp_small(V r) {
+    constexpr int K = Format<T>::exp_terms;
+    constexpr auto series = [] {
+        struct { T c[K + 1]; } s{};
+        double factorial = 1;
+        for (int k = 0; k <= K; factorial *= ++k) s.c[k] = static_cast<T>(1 / factorial);
+        return s;
+    }();
+    V q = r * series.c[K] + series.c[K - 1];
+    for (int k = K - 2; k >= 2; --k) q = q * r + series.c[k];
+    return (q * (r * r) + r) + T(1);
+}
+
+// log(m) for m between sqrt(1/2) and sqrt(2).
+template <class T, class V>
+inline V log_near_one(V m) {
+    V f = m - T(1), s = f / (f + T(2)), z = s * s, half = f * f * T(0.5);
+    constexpr int K = Format<T>::log_terms;
+    V R = splat<sizeof(V) / sizeof(T)>(T(2.0 / (2 * K + 1)));
+    for (int k = K - 1; k >= 1; --k) R = R * z + T(2.0 / (2 * k + 1));
+    return f - (half - s * (half + R * z));
+}
+
+// a = m * 2^k with m between sqrt(1/2) and sqrt(2), for positive normal a; k as a number of type T.
+template <class T, class V>
+inline void split_exponent(V a, V& m, V& k) {
+    using F = Format<T>;
+    using I = IntsLike<T, V>;
+    I i = bits<I>(a), shifted = (i - bits<Int<T>>(F::half_root)) >> F::fraction_bits;
+    m = bits<V>(i - shifted * (Int<T>(1) << F::fraction_bits));
+    k = bits<V>(shifted + bits<Int<T>>(F::magic)) - F::magic;
+}
+
+// exp(beta*x) * 2^-shift, where the result is a normal number and |beta*x| <= most_exponent.
+template <class T, class V>
+inline V exp_scaled(T beta, V x, Int<T> shift) {
+    using F = Format<T>;
+    using I = IntsLike<T, V>;
+    V b = splat<sizeof(V) / sizeof(T)>(beta), z = b * x;
+    V rounded = z * T(1.44269504088896340736) + F::magic, k = rounded - F::magic;
+    V r = (z - k * F::ln2_hi) + (product_error<T>(b, x, z) - k * F::ln2_lo);
+    return exp_small<T>(r) * power_of_two<T>(bits<I>(rounded) - bits<Int<T>>(F::magic) - shift);
+}
+
+// log(a * 2^shift).
+template <class T, class V>
+inline V log_scaled(V a, T shift) {
+    using F = Format<T>;
+    V m, k;
+    split_exponent<T>(a, m, k);
+    k = k + shift;
+    return k * F::ln2_hi + (log_near_one<T>(m) + k * F::ln2_lo);
+}
+
+// An exponent p = hi + lo, where hi has few bits.
+template <class T>
+struct Exponent {
+    T hi, lo;
+    static Exponent of(long double p) {
+        int e;
+        std::frexp(p, &e);
+        long double unit = std::ldexp(1.0L, e - Format<T>::split_bits + 1);
+        T hi = static_cast<T>(std::nearbyint(p / unit) * unit);
+        return {hi, static_cast<T>(p - hi)};
+    }
+};
+
+// a^p for a in {0} or positive and normal, where the result is normal too.
+template <class T, class V>
+inline V power(V a, Exponent<T> p) {
+    using F = Format<T>;
+    using I = IntsLike<T, V>;
+    V m, k;
+    split_exponent<T>(a, m, k);
+    V L = log_near_one<T>(m);
+    V whole = k * p.hi;                       // exact
+    V small = L * (p.hi + p.lo);
+    V rounded = (whole + (k * p.lo + small * T(1.44269504088896340736))) + F::magic, n = rounded - F::magic;
+    V rest = whole - n;                       // exact
+    V r = rest * F::ln2_hi + (rest * F::ln2_lo + (k * p.lo * T(0.693147180559945309417) + small));
+    V e = exp_small<T>(r) * power_of_two<T>(bits<I>(rounded) - bits<Int<T>>(F::magic));
+    return a == T(0) ? a : e;
+}
+
+}  // namespace
+}  // namespace lunette::LN_ISA

@@ -1,0 +1,114 @@
+// (1/beta) * log(sum exp(beta*x)) over each window.
+#include "operators.hpp"
+#include "weighted.hpp"
+
+namespace lunette::LN_ISA {
+namespace {
+
+template <class T>
+class SmoothMax {
+public:
+    using Scalar = T;
+    static constexpr bool has_slope = true;
+    bool counts_absent;
+
+    SmoothMax(const Pool& pool, T beta, bool include_pad)
+        : counts_absent(include_pad && any_absent(pool)), beta_(beta), include_pad_(include_pad) {}
+    T beta() const { return beta_; }
+
+    // All exp(beta*x) * 2^-shift_ must be within 2^+-spread.
+    bool ready(const T* x, i64 n) {
+        T least = 0, greatest = 0;
+        if (n > 0 && !range(x, n, false, least, greatest)) return false;
+        T a = beta_ * least, b = beta_ * greatest;
+        T low = std::min(a, b), high = std::max(a, b);
+        if (counts_absent) low = std::min(low, T(0)), high = std::max(high, T(0));
+        if (!(low >= -Format<T>::most_exponent && high <= Format<T>::most_exponent)) return false;
+        T k0 = std::floor(low * T(1.4426950408889634)) - 1, k1 = std::ceil(high * T(1.4426950408889634)) + 1;
+        shift_ = static_cast<Int<T>>((k0 + k1) / 2);
+        return k1 - k0 <= 2 * Format<T>::spread;
+    }
+    T absent() const { return power_of_two<T>(-shift_); }
+    void terms(const T* x, i64 n, T* e) const {
+        each_vector<T>(n, [&]<int N>(i64 i) { store<N>(e + i, exp_scaled<T>(beta_, load<N>(x + i), shift_)); });
+    }
+    void times_weights(const T* x, i64 n, T* d) const {
+        each_vector<T>(n, [&]<int N>(i64 i) {
+            store<N>(d + i, load<N>(d + i) * exp_scaled<T>(beta_, load<N>(x + i), shift_));
+        });
+    }
+    void values(const T* s, i64 n, T* y) const {
+        each_vector<T>(n, [&]<int N>(i64 i) {
+            store<N>(y + i, log_scaled<T>(load<N>(s + i), static_cast<T>(shift_)) / beta_);
+        });
+    }
+    void denominators(const T* s, i64 n, T* d) const { std::memcpy(d, s, n * sizeof(T)); }
+
+    struct Window {
+        using W = Wide<T>;
+        W beta, top, sum, value;
+        i64 winners;  // infinite cells that share the derivative, or 0
+        W weight(i64, T x) const {
+            if (value != value) return value;
+            W z = beta * x;
+            if (winners > 0) return z == top ? W(1) / winners : W(0);
+            return std::exp(z - top) / sum;
+        }
+    };
+    Window look(const Pool& pool, const T* x, i64 output) const {
+        using W = Wide<T>;
+        constexpr W inf = std::numeric_limits<W>::infinity();
+        const i64 absent = include_pad_ ? absent_cells(pool, output) : 0;
+        Window w{beta_, absent > 0 ? W(0) : -inf, 0, 0, 0};
+        bool nan = false;
+        each_cell(pool, output, [&](i64 i) {
+            W z = w.beta * x[i];
+            nan = nan || z != z;
+            w.top = std::max(w.top, z);
+        });
+        if (nan) {
+            w.value = std::numeric_limits<W>::quiet_NaN();
+            return w;
+        }
+        if (w.top == inf || w.top == -inf) {
+            each_cell(pool, output, [&](i64 i) { w.winners += w.beta * x[i] == w.top; });
+            w.value = w.top / w.beta;
+            return w;
+        }
+        each_cell(pool, output, [&](i64 i) { w.sum += std::exp(w.beta * x[i] - w.top); });
+        if (absent > 0) w.sum += absent * std::exp(-w.top);
+        w.value = (w.top + std::log(w.sum)) / w.beta;
+        return w;
+    }
+
+private:
+    T beta_;
+    bool include_pad_;
+    Int<T> shift_ = 0;
+};
+
+}  // namespace
+
+template <class T>
+void smooth_max_pool(const Pool& pool, i64 planes, const T* x, T* y, T beta, bool include_pad) {
+    weighted_pool(SmoothMax<T>(pool, beta, include_pad), pool, planes, x, y);
+}
+
+template <class T>
+void smooth_max_pool_jvp(const Pool& pool, i64 planes, const T* x, const T* t, T* dy, T beta, T dbeta, bool include_pad) {
+    weighted_pool_jvp(SmoothMax<T>(pool, beta, include_pad), pool, planes, x, t, dy, dbeta);
+}
+
+template <class T>
+double smooth_max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T beta, bool include_pad) {
+    return weighted_pool_vjp(SmoothMax<T>(pool, beta, include_pad), pool, planes, x, g, dx);
+}
+
+template void smooth_max_pool<float>(const Pool&, i64, const float*, float*, float, bool);
+template void smooth_max_pool<double>(const Pool&, i64, const double*, double*, double, bool);
+template void smooth_max_pool_jvp<float>(const Pool&, i64, const float*, const float*, float*, float, float, bool);
+template void smooth_max_pool_jvp<double>(const Pool&, i64, const double*, const double*, double*, double, double, bool);
+template double smooth_max_pool_vjp<float>(const Pool&, i64, const float*, const float*, float*, float, bool);
+template double smooth_max_pool_vjp<double>(const Pool&, i64, const double*, const double*, double*, double, bool);
+
+}  // namespace lunette::LN_ISA

@@ -1,0 +1,100 @@
+// Sums over windows: the operation for Reducer. Never subtracts; no sum is deeper than the contract's bound.
+#pragma once
+#include <cmath>
+#include <limits>
+
+#include "reduce.hpp"
+
+namespace lunette::LN_ISA {
+namespace {
+
+template <class T>
+struct Sum {
+    using Scalar = T;
+    using Careful = Sum;
+    static constexpr bool idempotent = false;
+    static constexpr std::size_t cell_bytes = sizeof(T);
+    template <int N>
+    struct Cell {
+        Vec<T, N> v;
+    };
+    struct Ref {
+        T* v;
+        Ref at(i64 i) const { return {v + i}; }
+        template <int N>
+        Cell<N> get(i64 i) const { return {load<N>(v + i)}; }
+        template <int N>
+        void put(i64 i, Cell<N> c) const { store<N>(v + i, c.v); }
+    };
+    struct Source {
+        const T* v;
+        i64 base;
+        Source at(i64 i) const { return {v + i, base + i}; }
+        template <int N>
+        Cell<N> get(i64 i) const { return {load<N>(v + i)}; }
+        template <int N>
+        void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
+            unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
+        }
+    };
+
+    static Ref make(char*& memory, i64 cells) {
+        Ref r{reinterpret_cast<T*>(memory)};
+        memory += (cells * sizeof(T) + 63) / 64 * 64;
+        return r;
+    }
+    static T pad() { return -T(0); }  // x + -0 is x, also for x = -0
+    static Cell<1> nothing() { return {T(0)}; }
+    static void fill(Ref, const T*, i64, i64) {}
+    static bool scan(const T*, i64) { return false; }
+    template <class C>
+    static C join(C a, C b) { return {a.v + b.v}; }
+
+    static Cell<1> run(Source s, i64 i, i64 n) {
+        constexpr int L = lanes<T>;
+        const T* x = s.v + i;
+        T total = 0;
+        for (i64 j = 0; j < n;) {
+            i64 end = std::min(n, j + block_terms * L), begin = j;
+            Vec<T, L> c[4];
+            for (auto& v : c) v = splat<L>(pad());
+            for (; j + 4 * L <= end; j += 4 * L)
+                for (int w = 0; w < 4; ++w) c[w] += load<L>(x + j + w * L);
+            for (; j + L <= end; j += L) c[0] += load<L>(x + j);
+            T sum = fold<L>((c[0] + c[1]) + (c[2] + c[3]), [](auto a, auto b) { return a + b; });
+            for (; j < end; ++j) sum += x[j];
+            total = begin == 0 ? sum : total + sum;
+        }
+        return {total};
+    }
+
+    // out = even[0], odd[0], even[1], ...
+    static void weave(Ref even, Ref odd, i64 n, Ref out) {
+        constexpr int L = lanes<T>;
+        i64 q = 0;
+        for (; 2 * (q + L) <= n; q += L) {
+            Vec<T, L> low, high;
+            zip<L>(load<L>(even.v + q), load<L>(odd.v + q), low, high);
+            store<L>(out.v + 2 * q, low), store<L>(out.v + 2 * q + L, high);
+        }
+        for (i64 o = 2 * q; o < n; ++o) out.v[o] = (o & 1 ? odd : even).v[o / 2];
+    }
+};
+
+// f(output of axis 0..rank-2 as a row number from o0 on, product of `table` over these axes) for each row of outputs.
+template <class F>
+inline void each_row(const Pool& pool, i64 o0, i64 o1, F&& f) {
+    const int outer = pool.rank - 1;
+    i64 o[max_axes] = {o0};
+    i64 rows = outer == 0 ? 1 : o1 - o0;
+    for (int a = 1; a < outer; ++a) rows *= pool.axes[a].m;
+    for (i64 r = 0; r < rows; ++r) {
+        i64 count = 1, inside = 1;
+        for (int a = 0; a < outer; ++a) count *= pool.axes[a].count[o[a]], inside *= pool.axes[a].inside[o[a]];
+        f(r, count, inside);
+        for (int a = outer - 1; a >= 0 && ++o[a] == pool.axes[a].m && a > 0; --a) o[a] = 0;
+    }
+}
+
+}  // namespace
+}  // namespace lunette::LN_ISA
