@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 HYPOTHESIS_PROFILE ?= ci
 export HYPOTHESIS_PROFILE
 
-.PHONY: help demo test test-all check format clean
+.PHONY: help demo test test-all bench check format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -21,6 +21,11 @@ test: $(VENV)/installed-tests check ## install what the tests need, check style 
 
 test-all: $(VENV)/installed-tests check ## the tests at length: thousands of random examples per law
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -q -n auto
+
+bench: $(VENV)/installed-bench ## measure beside PyTorch, JAX, ONNX Runtime and OpenVINO; BENCH=--quick for a short look
+	$(BIN)/lunette bench --threads 1 $(BENCH)
+	$(BIN)/lunette bench --threads 2 $(BENCH)
+	$(BIN)/lunette bench --threads 1 --dtype float64 $(BENCH)
 
 check: $(VENV)/installed-tests ## style and types
 	$(BIN)/ruff check
@@ -46,4 +51,9 @@ $(VENV)/installed: $(BIN)/python $(SOURCES)
 $(VENV)/installed-tests: $(BIN)/python $(SOURCES)
 	mkdir -p $(TMPDIR)
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@ $(VENV)/installed
+
+$(VENV)/installed-bench: $(BIN)/python $(SOURCES)
+	mkdir -p $(TMPDIR)
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	touch $@ $(VENV)/installed

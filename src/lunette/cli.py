@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,6 +96,105 @@ def info() -> None:
         found = importlib.util.find_spec(name) is not None
         table.add_row(name, importlib.metadata.version(name) if found else "[dim]not installed[/dim]")
     out.print(table)
+
+
+# ---- bench
+
+
+@app.command()
+def bench(
+    op: Annotated[list[str] | None, typer.Option(help="only this operator (may be repeated)")] = None,
+    case: Annotated[str | None, typer.Option(help="only cases whose op/name contains or matches this pattern")] = None,
+    direction: Annotated[list[str] | None, typer.Option(help="forward, jvp or vjp (may be repeated)")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="float32 (default) or float64 (may be repeated)")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="1: one pinned process; more: a process per library")] = 1,
+    peer: Annotated[list[str] | None, typer.Option(help="only this library (may be repeated)")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="a few cases, short turns: under two minutes")] = False,
+    memory: Annotated[bool, typer.Option(help="measure the workspace of lunette's calls")] = True,
+    json: Annotated[Path | None, typer.Option(help="where the figures go; default: benchmarks/")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="where the picture goes (.svg or .png); default: benchmarks/")
+    ] = None,
+    show: Annotated[Path | None, typer.Option(help="measure nothing: print the tables of this JSON file")] = None,
+    names: Annotated[bool, typer.Option("--list", help="measure nothing: list the cases")] = False,
+) -> None:
+    """Measure lunette beside PyTorch, JAX, ONNX Runtime and OpenVINO, on the same data in the same run.
+
+    lunette bench --quick
+    lunette bench --op conv --case resnet --direction forward
+    """
+    from lunette.bench import cases, measure, report  # not at the top: `lunette --help` is to be quick
+    from lunette.bench.result import Run
+
+    wide = out if out.is_terminal else Console(width=160)
+    if show is not None:
+        run = Run.load(show)
+        report.show(run, wide)
+        if plot is not None:
+            report.plot(run, [plot])
+        return
+    for given, known, word in (
+        (op, cases.OPS, "op"),
+        (direction, cases.DIRECTIONS, "direction"),
+        (dtype, cases.DTYPES, "dtype"),
+        (peer, measure.NAMES, "peer"),
+    ):
+        if unknown := [g for g in given or () if g not in known]:
+            raise typer.BadParameter(f"{unknown[0]} is not among {', '.join(known)}", param_hint=f"--{word}")
+    layers = cases.select(op or (), case, quick)
+    if not layers:
+        raise typer.BadParameter(f"no case matches {case!r}; lunette bench --list shows them", param_hint="--case")
+    if names:
+        for layer in layers:
+            wide.print(f"{layer.op}/{layer.name}  {layer.shapes} {dict(layer.options)}", highlight=False, markup=False)
+        return
+    asked = measure.problems(layers, direction or cases.DIRECTIONS, dtype or cases.DTYPES[:1])
+    session = measure.Session(threads, measure.QUICK if quick else measure.Effort(), peer or measure.NAMES, memory)
+    try:
+        _measure_all(session, asked)
+    finally:
+        run = session.finish()
+    report.show(run, wide)
+    selected = op or case or direction or peer
+    stem = f"{'selected' if selected else 'quick' if quick else 'full'}-{'-'.join(dtype or ['float32'])}-{threads}t"
+    where = Path("benchmarks") / stem
+    run.save(json or where.with_suffix(".json"))
+    wide.print(f"wrote {json or where.with_suffix('.json')}", highlight=False)
+    try:
+        report.plot(run, [plot or where.with_suffix(".svg")])
+        wide.print(f"wrote {plot or where.with_suffix('.svg')}", highlight=False)
+    except ImportError:
+        wide.print("no plot: matplotlib is not installed (pip install 'lunette\\[bench]')", highlight=False)
+
+
+def _measure_all(session: Any, asked: Sequence[Any]) -> None:
+    """With a progress bar; interrupted, what was measured so far is reported."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description:<60}"), BarColumn(20), MofNCompleteColumn())
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    # The bar is drawn only between problems: a thread that draws would take time from what is measured.
+    with Progress(*columns, *times, console=Console(stderr=True), auto_refresh=False) as progress:
+        task = progress.add_task("", total=len(asked))
+        for problem in asked:
+            what = f"{problem.layer.op} {problem.direction} {problem.layer.name}"
+            progress.update(task, description=what[:60], refresh=True)
+            try:
+                session.measure(problem)
+            except KeyboardInterrupt:
+                progress.print("interrupted: the tables show what was measured")
+                return
+            except RuntimeError as error:
+                progress.print(f"[red]{what}: {error}[/red]")
+            progress.advance(task)
+        progress.update(task, description="done", refresh=True)
 
 
 # ---- demo

@@ -1,0 +1,142 @@
+"""JAX, compiled by jit once per problem; every rank."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lunette.bench.cases import Data, Problem
+from lunette.bench.peers import Absent, Numbers, Peer, Way, numbers
+
+Function = Callable[..., Any]
+LOGADDEXP = "reduce_window(logaddexp)"
+
+
+class Jax(Peer):
+    """jit of the function, of its jvp (the tangent alone), of its vjp (the cotangents alone)."""
+
+    name = "JAX"
+    package = "jax"
+
+    def start(self) -> None:
+        self.jax: Any = importlib.import_module("jax")
+        self.jax.config.update("jax_platforms", "cpu")
+        self.jax.config.update("jax_enable_x64", True)
+
+    def ways(self, problem: Problem, data: Data) -> list[Way]:
+        jax = self.jax
+        arrays, tangents = [tuple(map(jax.device_put, a)) for a in (data.arrays, data.tangents)]
+        g = jax.device_put(data.g)
+
+        def way(name: str, f: Function) -> Way:
+            compiled, given = {
+                "forward": (jax.jit(f), arrays),
+                "jvp": (jax.jit(lambda a, t: jax.jvp(f, a, t)[1]), (arrays, tangents)),
+                "vjp": (jax.jit(lambda a, g: jax.vjp(f, *a)[1](g)), (arrays, g)),
+            }[problem.direction]
+            return Way(name, lambda: jax.block_until_ready(compiled(*given)), _read)
+
+        return [way(name, f) for name, f in functions(jax, problem)]
+
+
+def _read(value: Any) -> list[Any]:
+    return [np.asarray(a) for a in (value if isinstance(value, tuple) else (value,))]
+
+
+def functions(jax: Any, problem: Problem) -> Iterator[tuple[str, Function]]:
+    """Names and functions of the operands."""
+    jnp, lax, layer = jax.numpy, jax.lax, problem.layer
+    op, options = layer.op, layer.options
+    space = tuple(range(-layer.d, 0))
+    dtype = np.dtype(problem.dtype).type
+
+    if op == "global_avg_pool":
+        yield "", lambda x: jnp.mean(x, space, keepdims=True)
+        return
+    if op == "global_max_pool":
+        yield "", lambda x: jnp.max(x, space, keepdims=True)
+        return
+    at = _divided(problem) if op.startswith("adaptive") else numbers(problem)
+    pads = list(zip(at.lo, at.hi, strict=True))
+
+    def reduced(x: Any, start: float, f: Function) -> Any:
+        """A window over the space of x, absent cells being `start`."""
+        one = (1, 1)
+        return lax.reduce_window(
+            x, dtype(start), f, one + at.kernel, one + at.stride, [(0, 0), (0, 0), *pads], None, one + at.dilation
+        )
+
+    match op:
+        case "conv":
+            yield "", _conv(lax, at, options.get("groups", 1))
+        case "conv_transpose":
+            yield "", _conv_transpose(jnp, lax, at, options.get("groups", 1))
+        case "max_pool" | "adaptive_max_pool":
+            yield "", lambda x: reduced(x, -np.inf, lax.max)
+        case "avg_pool" | "adaptive_avg_pool":
+            if options.get("count_include_pad", True):
+                yield "", lambda x: reduced(x, 0, lax.add) / dtype(prod(at.kernel))
+            else:
+                yield "", lambda x: reduced(x, 0, lax.add) / reduced(jnp.ones_like(x), 0, lax.add)
+        case "lp_pool":
+            p = options["p"]
+            if p == 2:
+                yield "", lambda x: jnp.sqrt(reduced(x * x, 0, lax.add))
+            else:
+                yield "", lambda x: reduced(jnp.abs(x) ** p, 0, lax.add) ** dtype(1 / p)
+        case "smooth_max_pool":
+            counted = options.get("count_include_pad", True)  # padding counts as cells of zero: make them so
+            zeros = [(0, 0), (0, 0), *pads] if counted else [(0, 0)] * (2 + layer.d)
+            pads = [(0, 0)] * layer.d if counted else pads
+            yield from _smooth(jnp, lax, dtype(options["beta"]), lambda x: jnp.pad(x, zeros), reduced)
+        case _:
+            raise Absent(f"no adapter for {op}")
+
+
+def _smooth(jnp: Any, lax: Any, beta: Any, padded: Function, reduced: Function) -> Iterator[tuple[str, Function]]:
+    def shifted(x: Any) -> Any:
+        m = lax.stop_gradient(jnp.max(x))
+        return m + jnp.log(reduced(jnp.exp(beta * (padded(x) - m)), 0, lax.add)) / beta
+
+    yield LOGADDEXP, lambda x: reduced(beta * padded(x), -np.inf, jnp.logaddexp) / beta
+    yield "reduce_window(add) of exp, one shift", shifted
+
+
+def _divided(problem: Problem) -> Numbers:
+    """Adaptive bins as a sliding window, where they are one."""
+    space, out = problem.layer.shapes[0][2:], problem.layer.bound.out[2:]
+    if any(n % m for n, m in zip(space, out, strict=True)):
+        raise Absent("no adaptive pooling; a window does it only where the sizes divide")
+    kernel = tuple(n // m for n, m in zip(space, out, strict=True))
+    zero = (0,) * len(out)
+    return Numbers(kernel, kernel, (1,) * len(out), zero, zero, zero)
+
+
+def _conv(lax: Any, at: Numbers, groups: int) -> Function:
+    pads = list(zip(at.lo, at.hi, strict=True))
+
+    def conv(x: Any, w: Any, b: Any = None) -> Any:
+        y = lax.conv_general_dilated(x, w, at.stride, pads, None, at.dilation, feature_group_count=groups)
+        return y if b is None else y + b.reshape(-1, *(1,) * len(at.kernel))
+
+    return conv
+
+
+def _conv_transpose(jnp: Any, lax: Any, at: Numbers, groups: int) -> Function:
+    """A convolution of the input with gaps between its cells; the weights flipped, their channels swapped."""
+    span = [(k - 1) * a + 1 for k, a in zip(at.kernel, at.dilation, strict=True)]
+    pads = [(s - 1 - lo, s - 1 - hi + more) for s, lo, hi, more in zip(span, at.lo, at.hi, at.more, strict=True)]
+    d = len(at.kernel)
+
+    def conv_transpose(x: Any, w: Any, b: Any = None) -> Any:
+        inputs, outputs = w.shape[0] // groups, w.shape[1]
+        flipped = jnp.flip(w, tuple(range(2, 2 + d))).reshape(groups, inputs, outputs, *at.kernel)
+        swapped = jnp.swapaxes(flipped, 1, 2).reshape(groups * outputs, inputs, *at.kernel)
+        y = lax.conv_general_dilated(x, swapped, (1,) * d, pads, at.stride, at.dilation, feature_group_count=groups)
+        return y if b is None else y + b.reshape(-1, *(1,) * d)
+
+    return conv_transpose
