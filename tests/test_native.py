@@ -82,6 +82,7 @@ def _child(queue: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX, imported by other tests, warns of its own threads
 def test_a_forked_child_computes_too() -> None:
     want = [a.tobytes() for a in compute(0)]
     context = get_context("fork")
