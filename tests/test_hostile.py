@@ -26,7 +26,7 @@ import torch
 import lunette
 from lunette import ArgumentError, DTypeError, LunetteError, ShapeError
 from lunette.ops import ALL
-from lunette.window import Axis, first_multiple
+from lunette.window import Axis, first_empty
 
 ln: Any = lunette  # wrong types are the point of this file
 OPERATORS = [kind.name for kind in ALL]
@@ -373,16 +373,11 @@ def test_an_empty_window_is_found_without_a_search() -> None:
 def test_the_first_empty_window_is_the_first() -> None:
     rng = np.random.default_rng(5)
     for _ in range(20_000):
-        a, modulus = (int(v) for v in rng.integers(1, 30, 2))
-        low = int(rng.integers(0, modulus))
-        high = int(rng.integers(low, modulus))
-        wanted = next((x for x in range(modulus) if low <= a * x % modulus <= high), None)
-        assert first_multiple(a, modulus, low, high) == wanted
         kernel, stride, dilation, lo, hi = (int(v) for v in rng.integers((1, 1, 1, 0, 0), (5, 7, 9, 12, 12)))
         axis, n = Axis(kernel, stride, dilation, lo, hi, bool(rng.integers(2))), int(rng.integers(0, 7))
         if n + lo + hi >= axis.span:
             searched = (o for o in range(axis.out(n)) if axis.reach(o, n).count == 0)
-            assert axis.first_empty(n) == next(searched, None)
+            assert first_empty(axis, n) == next(searched, None)
 
 
 def test_no_cells_cost_nothing() -> None:
@@ -442,6 +437,26 @@ def test_exponents_and_divisors_beyond_the_floats() -> None:
         for divisor in (10**400, Fraction(1, 10**400)):
             error = outcome(ln.avg_pool, np.ones((1, 2), dtype), (2,), divisor=divisor)
             assert error is not None and error.rule == "A2"
+
+
+def test_a_remembered_call_still_checks_its_values() -> None:
+    """Bound operators are remembered by shape, dtype and plain options; neither values nor look-alikes may slip in."""
+    x = np.ones((1, 1, 4, 4))
+    for beta in (1.0, 0.0, np.nan):
+        error = outcome(ln.smooth_max_pool, x, 2, beta=np.array(beta))
+        assert (error is None) == (beta == 1.0)
+        assert error is None or str(error).startswith("smooth_max_pool (d=2) [S1]")
+    for good, bad in (
+        (1, True),
+        (1, 1.0),
+        (np.int8(1), np.bool_(True)),
+        (np.array([1, 1]), np.array([1, 1]).tobytes()),
+    ):
+        assert outcome(ln.max_pool, x, 2, stride=good) is None
+        assert isinstance(outcome(ln.max_pool, x, 2, stride=bad), DTypeError)
+    pairs = np.array([[1, 1], [1, 1]])
+    assert outcome(ln.max_pool, x, 2, padding=pairs) is None
+    assert isinstance(outcome(ln.max_pool, x, 2, padding=pairs.ravel()), ArgumentError)
 
 
 # ---- geometry does not look at batches and channels

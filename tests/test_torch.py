@@ -489,7 +489,7 @@ def sliding(
     limit = [3 if wide and chance(rng, 3) else k // 2 for k in kernel]
     padding = tuple(pick(rng, 0, m) if padded else 0 for m in limit)
     span = [(k - 1) * s + 1 for k, s in zip(kernel, dilation, strict=True)]
-    least = [max(1, s - 2 * p) for s, p in zip(span, padding, strict=True)]
+    least = [1 if chance(rng, 3) else max(1, s - 2 * p) for s, p in zip(span, padding, strict=True)]
     n = tuple(pick(rng, m, max(m, 7 - 2 * (d - 1))) for m in least)
     options: dict[str, Any] = {"kernel": kernel, "stride": stride, "ceil_mode": chance(rng, 50)}
     if padded:

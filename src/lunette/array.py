@@ -201,7 +201,7 @@ def computing(kind: type[Op], d: int, *arrays: Array | None) -> Iterator[None]:
 
 
 _BOUND: dict[Any, Bound] = {}
-_QUICK: dict[Any, tuple[Callable[..., None], Shape, np.dtype[Any]]] = {}
+_QUICK: dict[Any, tuple[Callable[..., None], int, Shape, np.dtype[Any]]] = {}
 
 
 def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: Any, options: Sequence[Any]) -> Any:
@@ -235,7 +235,7 @@ def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: Any, op
         _BOUND[key] = bound = _bound_to(kind, arrays, options)
         assert arrays[0] is not None
         if bound.kernels.forward is not None and arrays[0].dtype in FLOAT and not _wants_indices(bound.op):
-            _QUICK[key] = bound.kernels.forward, bound.out, arrays[0].dtype
+            _QUICK[key] = bound.kernels.forward, bound.d, bound.out, arrays[0].dtype
     return _BOUND[key]
 
 
@@ -329,9 +329,10 @@ def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: 
     quick = _QUICK.get(key_of(kind, tuple(facts), arithmetic, options)) if type(arithmetic) is str else None
     if quick is None:
         return None
-    forward, out, dtype = quick
-    y: Array = np.empty(out, dtype)
-    forward(operands, y, None)
+    forward, d, out, dtype = quick
+    with speaking(kind.name, d):  # values may still be refused, and memory may be short by now
+        y = allocate(out, dtype)
+        forward(operands, y, None)
     return y
 
 

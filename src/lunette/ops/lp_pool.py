@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from lunette import _native
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import (
     Array,
@@ -47,7 +48,7 @@ from lunette.number import (
     winners,
     zero_of,
 )
-from lunette.op import Arrays, Case, Shapes, apply, case
+from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window, spatial_axes
 
@@ -75,9 +76,6 @@ class LpPool(Pool):
         window = Window.sliding(space, kernel, stride, padding, dilation, ceil_mode)
         window.out(space)
         return cls(window, check_p(p))
-
-    def cast(self, dtype: np.dtype[Any]) -> Self:
-        return replace(self, p=check_p(float(as_dtype(self.p, dtype))))
 
     # ---- meaning
 
@@ -163,6 +161,19 @@ class LpPool(Pool):
         return (self.scatter(shares, x, g),)
 
     # ---- bounds   (derived: the specification on intervals)
+
+    # ---- kernels
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return replace(self, p=check_p(as_dtype(self.p, dtype)))
+
+    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
+        pool, p = self.native(shapes), float(self.p)
+        return Kernels(
+            lambda arrays, y, index: _native.lp_pool(pool, arrays[0], y, p),
+            lambda arrays, tangents, y: _native.lp_pool_jvp(pool, arrays[0], tangents[0], y, p),
+            lambda arrays, g, results: _native.lp_pool_vjp(pool, arrays[0], g, results[0], p),
+        )
 
     # ---- cases
 

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from lunette import _native
 from lunette.errors import ArgumentError, ShapeError, shown
 from lunette.number import (
     Array,
@@ -42,7 +43,7 @@ from lunette.number import (
     total,
     zero_of,
 )
-from lunette.op import Arrays, Case, Shapes, apply, case
+from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.avg_pool import check_counted
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window, flag, spatial_axes
@@ -90,13 +91,7 @@ class SmoothMaxPool(Pool):
         return cls(window, counted)
 
     def check(self, *arrays: Array | None) -> None:
-        value = primal(self._with_beta(arrays)[1])
-        finite = is_decided(value) if is_enclosure(value) else not (value == 0 or is_nan(value) or is_infinite(value))
-        if not finite:
-            raise ArgumentError(
-                "S1", "a finite beta other than zero", f"beta={shown(value)}", "For the plain maximum use max_pool."
-            )
-        less(0, value)
+        check_beta(self._with_beta(arrays)[1])
 
     # ---- meaning
 
@@ -169,6 +164,26 @@ class SmoothMaxPool(Pool):
 
     # ---- bounds   (derived: the specification on intervals; monotone in x)
 
+    # ---- kernels
+
+    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
+        pool, counted = self.native(shapes), self.count_include_pad
+
+        def forward(arrays: Sequence[Any], y: Array, index: Array | None) -> None:
+            x, beta = arrays
+            _native.smooth_max_pool(pool, x, y, check_beta(beta[()]), counted)
+
+        def jvp(arrays: Sequence[Any], tangents: Sequence[Any], y: Array) -> None:
+            (x, beta), (t, t_beta) = arrays, tangents
+            slope = 0.0 if t_beta is None else float(t_beta)
+            _native.smooth_max_pool_jvp(pool, x, t, y, check_beta(beta[()]), slope, counted)
+
+        def vjp(arrays: Sequence[Any], g: Array, results: Sequence[Any]) -> None:
+            (x, beta), (gx, g_beta) = arrays, results
+            g_beta[...] = _native.smooth_max_pool_vjp(pool, x, g, gx, check_beta(beta[()]), counted)
+
+        return Kernels(forward, jvp, vjp)
+
     # ---- cases
 
     cases: ClassVar[Mapping[str, Case]] = {
@@ -183,6 +198,17 @@ class SmoothMaxPool(Pool):
         "rank_4": case((1, 2, 3, 1, 2), (), kernel=(2, 2, 1, 2), stride=1),
         "no_channels": case((0, 4), (), kernel=2),
     }
+
+
+def check_beta(beta: Number) -> Number:
+    """Rule S1."""
+    value = primal(beta)
+    if not is_decided(value) or is_nan(value) or is_infinite(value) or (not is_enclosure(value) and value == 0):
+        raise ArgumentError(
+            "S1", "a finite beta other than zero", f"beta={shown(value)}", "For the plain maximum use max_pool."
+        )
+    less(0, value)
+    return beta
 
 
 def smooth_max_pool(
