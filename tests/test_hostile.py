@@ -26,7 +26,7 @@ import torch
 import lunette
 from lunette import ArgumentError, DTypeError, LunetteError, ShapeError
 from lunette.ops import ALL
-from lunette.window import Axis, first_empty
+from lunette.window import Axis, first_multiple
 
 ln: Any = lunette  # wrong types are the point of this file
 OPERATORS = [kind.name for kind in ALL]
@@ -373,11 +373,16 @@ def test_an_empty_window_is_found_without_a_search() -> None:
 def test_the_first_empty_window_is_the_first() -> None:
     rng = np.random.default_rng(5)
     for _ in range(20_000):
+        a, modulus = (int(v) for v in rng.integers(1, 30, 2))
+        low = int(rng.integers(0, modulus))
+        high = int(rng.integers(low, modulus))
+        wanted = next((x for x in range(modulus) if low <= a * x % modulus <= high), None)
+        assert first_multiple(a, modulus, low, high) == wanted
         kernel, stride, dilation, lo, hi = (int(v) for v in rng.integers((1, 1, 1, 0, 0), (5, 7, 9, 12, 12)))
         axis, n = Axis(kernel, stride, dilation, lo, hi, bool(rng.integers(2))), int(rng.integers(0, 7))
         if n + lo + hi >= axis.span:
             searched = (o for o in range(axis.out(n)) if axis.reach(o, n).count == 0)
-            assert first_empty(axis, n) == next(searched, None)
+            assert axis.first_empty(n) == next(searched, None)
 
 
 def test_no_cells_cost_nothing() -> None:

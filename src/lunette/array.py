@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -201,18 +202,25 @@ def computing(kind: type[Op], d: int, *arrays: Array | None) -> Iterator[None]:
 
 
 _BOUND: dict[Any, Bound] = {}
-_QUICK: dict[Any, tuple[Callable[..., None], int, Shape, np.dtype[Any]]] = {}
+_QUICK: dict[Any, tuple[Callable[..., None], Shape, np.dtype[Any], int]] = {}
 
 
-def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: Any, options: Sequence[Any]) -> Any:
+@atexit.register
+def forget() -> None:
+    """Drop what is remembered; at the end of the process, so that the compiled core sees its tables go."""
+    _BOUND.clear()
+    _QUICK.clear()
+
+
+def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: str, options: Sequence[Any]) -> Any:
     """What a bound operator depends on: (shape, dtype) of the arrays and the options; None if it cannot be a key.
 
-    marshal tells 1, 1.0 and True apart, which are equal as keys, but not arrays with the same bytes: only plain
-    options are remembered.
+    marshal tells 1, 1.0 and True apart, which are equal as keys.
     """
-    if not all(map(_is_plain, options)):
+    try:
+        return kind, facts, arithmetic, marshal.dumps(options, 2)  # type: ignore[arg-type]
+    except ValueError:
         return None
-    return kind, facts, arithmetic, marshal.dumps(tuple(options), 2)
 
 
 def _is_plain(value: Any) -> bool:
@@ -223,19 +231,20 @@ def _is_plain(value: Any) -> bool:
 _PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
-def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: Any, options: Sequence[Any]) -> Bound:
+def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, options: Sequence[Any]) -> Bound:
     """`bind`, remembered: a small operator takes less time than its checks do."""
-    key = key_of(kind, tuple([None if a is None else (a.shape, a.dtype) for a in arrays]), arithmetic, options)
-    if key is None:
+    # Anything with a buffer is bytes to marshal, whatever its dtype: only plain options are remembered.
+    if not all(map(_is_plain, options)):
         return _bound_to(kind, arrays, options)
+    facts = tuple([None if a is None else (a.shape, a.dtype) for a in arrays])
+    key = key_of(kind, facts, arithmetic, tuple(options))
     if key not in _BOUND:
         if len(_BOUND) >= 4096:
-            _BOUND.clear()
-            _QUICK.clear()
+            forget()
         _BOUND[key] = bound = _bound_to(kind, arrays, options)
         assert arrays[0] is not None
         if bound.kernels.forward is not None and arrays[0].dtype in FLOAT and not _wants_indices(bound.op):
-            _QUICK[key] = bound.kernels.forward, bound.d, bound.out, arrays[0].dtype
+            _QUICK[key] = bound.kernels.forward, bound.out, arrays[0].dtype, bound.d
     return _BOUND[key]
 
 
@@ -293,12 +302,12 @@ def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 @on_arrays
-def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Any:
+def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
     """The operator on arrays."""
     quick = _quickly(kind, operands, arithmetic, options)
     if quick is not None:
         return quick
-    call = prepare(Request(kind, tuple(operands), arithmetic, tuple(options)))
+    call = prepare(Request(kind, tuple(operands), arithmetic, options))
     op, out = call.bound.op, call.bound.out
     with computing(kind, call.bound.d, *call.arrays):
         y = call.new(out)
@@ -316,8 +325,14 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Seque
         return call.result(y) if index is None else (call.result(y), call.result(index))
 
 
-def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Array | None:
+def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Array | None:
     """The short way for what was computed before: dense NumPy arrays of known shapes. None says to go the long way."""
+    if kind.scalars and type(operands[0]) is np.ndarray:
+        x, *numbers = operands
+        operands = [
+            x,
+            *(np.asarray(as_dtype(a, x.dtype)) if type(a) is float and x.dtype in FLOAT else a for a in numbers),
+        ]
     facts: list[Any] = []
     for a in operands:
         if a is None:
@@ -329,9 +344,9 @@ def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: 
     quick = _QUICK.get(key_of(kind, tuple(facts), arithmetic, options)) if type(arithmetic) is str else None
     if quick is None:
         return None
-    forward, d, out, dtype = quick
-    with speaking(kind.name, d):  # values may still be refused, and memory may be short by now
-        y = allocate(out, dtype)
+    forward, out, dtype, d = quick
+    y: Array = np.empty(out, dtype)
+    with speaking(kind.name, d):
         forward(operands, y, None)
     return y
 

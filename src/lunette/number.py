@@ -349,9 +349,9 @@ def divide(a: Number, b: Number) -> Number:
 
 
 def mean(cells: Sequence[Number], divisor: Number, zero: Number = 0) -> Number:
-    """The sum divided once. A float sum that overflows although no cell is infinite is redone on halved cells."""
+    """The sum divided once. A float sum that is not finite may have overflowed on its way: it is redone scaled."""
     result = divide(total(cells, zero), divisor)
-    if is_float(result) and not math.isfinite(result) and all(is_float(c) and math.isfinite(c) for c in cells):
+    if is_float(result) and not math.isfinite(result):
         bits = len(cells).bit_length()
         kind = type(result)
         small = divide(total([c * kind(2.0**-bits) for c in cells]), divisor)

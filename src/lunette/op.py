@@ -169,7 +169,7 @@ class Placeholder:
         return Request(kind, tuple(operands), arithmetic, tuple(options))
 
 
-Handler = Callable[[type[Op], Sequence[Any], str, Sequence[Any]], Any]
+Handler = Callable[[type[Op], Sequence[Any], str, tuple[Any, ...]], Any]
 _on_arrays: list[Handler] = []
 ARITHMETICS = ("fast",)
 

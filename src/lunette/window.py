@@ -77,6 +77,10 @@ class Geometry(ABC):
         """How many cells of the window of o lie inside the padded input: all it reads, unless there is padding."""
         return self.reach(o, n, least, most).count
 
+    def first_empty(self, n: int) -> int | None:
+        """The first output cell that reads no input cell, if there is one; bins always read some."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Axis(Geometry):
@@ -143,6 +147,18 @@ class Axis(Geometry):
     def inside(self, o: Any, n: int, least: Callable[..., Any] = min, most: Callable[..., Any] = max) -> Any:
         padded = Axis(self.kernel, self.stride, self.dilation)
         return padded.reach(o, n + self.lo + self.hi, least, most).count
+
+    def first_empty(self, n: int) -> int | None:
+        if self.lo >= self.span:
+            return 0  # the first window ends in the left padding
+        empty = [-(-(n + self.lo) // self.stride)]  # the first window that starts in the right padding
+        if self.dilation > n:
+            # Steps longer than the input may jump over it: where start mod dilation lies in n .. dilation-1. If that
+            # range wraps around, it contains the start of window 0.
+            low, high = (n + self.lo) % self.dilation, (self.lo - 1) % self.dilation
+            jump = first_multiple(self.stride, self.dilation, low, high) if low <= high else 0
+            empty += [] if jump is None else [jump]
+        return min(empty) if min(empty) < self.out(n) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +375,7 @@ class Window:
 
     def empty_cell(self, space: Shape) -> Cell | None:
         """The first output cell, in row-major order, whose window holds no input cell; None if every window has one."""
-        firsts = [first_empty(a, n) for a, n in zip(self.axes, space, strict=True)]
+        firsts = [a.first_empty(n) for a, n in zip(self.axes, space, strict=True)]
         # An output cell is empty as soon as one of its coordinates is.
         cells = [tuple(o if b == a else 0 for b in range(self.d)) for a, o in enumerate(firsts) if o is not None]
         return min(cells, default=None)
@@ -397,33 +413,21 @@ def axis_table(axis: Geometry, n: int) -> AxisTable:
     )
 
 
-def first_empty(axis: Geometry, n: int) -> int | None:
-    """The first output cell of one axis that reads no input cell, found without walking through the output."""
-    if not isinstance(axis, Axis):
-        return None  # bins are never empty
-    if axis.lo >= axis.span:
-        return 0  # the first window lies wholly in the left padding
-    empty = [-(-(n + axis.lo) // axis.stride)]  # the first window that starts behind the data
-    if axis.dilation > n:
-        # The window may jump over the data: its cells are those congruent to o*stride - lo modulo the dilation,
-        # so it is empty if that residue is n or more.
-        start, d = -axis.lo % axis.dilation, axis.dilation
-        jump = 0 if start >= n else _first_multiple(axis.stride % d, d, n - start, d - 1 - start)
-        empty += [] if jump is None else [jump]
-    first = min(empty)
-    return first if first < axis.out(n) else None
+def first_multiple(a: int, modulus: int, low: int, high: int) -> int | None:
+    """The least x >= 0 with low <= a*x mod modulus <= high, by Euclid's algorithm.
 
-
-def _first_multiple(a: int, d: int, low: int, high: int) -> int | None:
-    """The least o >= 0 with low <= a*o mod d <= high, for 0 < low <= high < d; Euclid's steps, not a search."""
-    if a == 0:
-        return None
-    o = -(-low // a)
-    if a * o <= high:
-        return o
-    # No multiple of a lies in the range before d is passed: ask how many times d must be passed.
-    passes = _first_multiple(-d % a, a, low % a, high % a)
-    return None if passes is None else -(-(low + d * passes) // a)
+    >>> first_multiple(7, 10, 2, 3)  # 0, 7, 4, 1, 8, 5, 2
+    6
+    """
+    a %= modulus
+    if low == 0 or a == 0:
+        return 0 if low == 0 else None
+    x = -(-low // a)
+    if a * x <= high:
+        return x
+    # No multiple of a lies between low and high, so a*x must pass the modulus, the least number y of times.
+    y = first_multiple(modulus, a, -high % a, -low % a)
+    return None if y is None else -(-(low + modulus * y) // a)
 
 
 # ---- at the door: what users write

@@ -77,6 +77,9 @@ class LpPool(Pool):
         window.out(space)
         return cls(window, check_p(p))
 
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return replace(self, p=check_p(float(as_dtype(self.p, dtype))))
+
     # ---- meaning
 
     def norm(self, cells: Sequence[Number]) -> tuple[Number, Number]:
@@ -163,9 +166,6 @@ class LpPool(Pool):
     # ---- bounds   (derived: the specification on intervals)
 
     # ---- kernels
-
-    def cast(self, dtype: np.dtype[Any]) -> Self:
-        return replace(self, p=check_p(as_dtype(self.p, dtype)))
 
     def kernels(self, batch: int, shapes: Shapes) -> Kernels:
         pool, p = self.native(shapes), float(self.p)

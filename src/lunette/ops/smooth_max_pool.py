@@ -91,7 +91,13 @@ class SmoothMaxPool(Pool):
         return cls(window, counted)
 
     def check(self, *arrays: Array | None) -> None:
-        check_beta(self._with_beta(arrays)[1])
+        value = primal(self._with_beta(arrays)[1])
+        finite = is_decided(value) if is_enclosure(value) else not (value == 0 or is_nan(value) or is_infinite(value))
+        if not finite:
+            raise ArgumentError(
+                "S1", "a finite beta other than zero", f"beta={shown(value)}", "For the plain maximum use max_pool."
+            )
+        less(0, value)
 
     # ---- meaning
 
@@ -171,16 +177,17 @@ class SmoothMaxPool(Pool):
 
         def forward(arrays: Sequence[Any], y: Array, index: Array | None) -> None:
             x, beta = arrays
-            _native.smooth_max_pool(pool, x, y, check_beta(beta[()]), counted)
+            self.check(x, beta)
+            _native.smooth_max_pool(pool, x, y, float(beta), counted)
 
         def jvp(arrays: Sequence[Any], tangents: Sequence[Any], y: Array) -> None:
             (x, beta), (t, t_beta) = arrays, tangents
             slope = 0.0 if t_beta is None else float(t_beta)
-            _native.smooth_max_pool_jvp(pool, x, t, y, check_beta(beta[()]), slope, counted)
+            _native.smooth_max_pool_jvp(pool, x, t, y, float(beta), slope, counted)
 
         def vjp(arrays: Sequence[Any], g: Array, results: Sequence[Any]) -> None:
             (x, beta), (gx, g_beta) = arrays, results
-            g_beta[...] = _native.smooth_max_pool_vjp(pool, x, g, gx, check_beta(beta[()]), counted)
+            g_beta[...] = _native.smooth_max_pool_vjp(pool, x, g, gx, float(beta), counted)
 
         return Kernels(forward, jvp, vjp)
 
@@ -198,17 +205,6 @@ class SmoothMaxPool(Pool):
         "rank_4": case((1, 2, 3, 1, 2), (), kernel=(2, 2, 1, 2), stride=1),
         "no_channels": case((0, 4), (), kernel=2),
     }
-
-
-def check_beta(beta: Number) -> Number:
-    """Rule S1."""
-    value = primal(beta)
-    if not is_decided(value) or is_nan(value) or is_infinite(value) or (not is_enclosure(value) and value == 0):
-        raise ArgumentError(
-            "S1", "a finite beta other than zero", f"beta={shown(value)}", "For the plain maximum use max_pool."
-        )
-    less(0, value)
-    return beta
 
 
 def smooth_max_pool(
