@@ -444,6 +444,26 @@ def test_exponents_and_divisors_beyond_the_floats() -> None:
             assert error is not None and error.rule == "A2"
 
 
+def test_a_remembered_call_still_checks_its_values() -> None:
+    """Bound operators are remembered by shape, dtype and plain options; neither values nor look-alikes may slip in."""
+    x = np.ones((1, 1, 4, 4))
+    for beta in (1.0, 0.0, np.nan):
+        error = outcome(ln.smooth_max_pool, x, 2, beta=np.array(beta))
+        assert (error is None) == (beta == 1.0)
+        assert error is None or str(error).startswith("smooth_max_pool (d=2) [S1]")
+    for good, bad in (
+        (1, True),
+        (1, 1.0),
+        (np.int8(1), np.bool_(True)),
+        (np.array([1, 1]), np.array([1, 1]).tobytes()),
+    ):
+        assert outcome(ln.max_pool, x, 2, stride=good) is None
+        assert isinstance(outcome(ln.max_pool, x, 2, stride=bad), DTypeError)
+    pairs = np.array([[1, 1], [1, 1]])
+    assert outcome(ln.max_pool, x, 2, padding=pairs) is None
+    assert isinstance(outcome(ln.max_pool, x, 2, padding=pairs.ravel()), ArgumentError)
+
+
 # ---- geometry does not look at batches and channels
 
 
