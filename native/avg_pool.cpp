@@ -5,33 +5,7 @@
 namespace lunette::LN_ISA {
 namespace {
 
-// y = x / (the divisor of each output), for the outputs o0..o1-1 of axis 0.
-template <class T>
-void divide(const Pool& pool, i64 o0, i64 o1, const T* x, T* y, Mean mean, T divisor) {
-    constexpr int L = lanes<T>;
-    const PoolAxis& last = pool.axes[pool.rank - 1];
-    bool constant = true;
-    i64 common = 1;
-    for (int a = 0; a < pool.rank; ++a) {
-        const PoolAxis& ax = pool.axes[a];
-        constant = constant && (mean == Mean::inside ? ax.same_inside : ax.same_count);
-        common *= mean == Mean::inside ? ax.inside[0] : ax.count[0];
-    }
-    if (mean == Mean::divisor || constant) {
-        const T by = mean == Mean::divisor ? divisor : static_cast<T>(common);
-        const i64 n = (o1 - o0) * (pool.cells_out / pool.axes[0].m);
-        i64 i = 0;
-        for (; i + L <= n; i += L) store<L>(y + i, load<L>(x + i) / by);
-        for (; i < n; ++i) y[i] = x[i] / by;
-        return;
-    }
-    const i64* table = mean == Mean::inside ? last.inside : last.count;
-    const i64 c0 = pool.rank == 1 ? o0 : 0, c1 = pool.rank == 1 ? o1 : last.m;
-    each_row(pool, o0, o1, [&](i64 r, i64 count, i64 inside) {
-        const i64 outer = mean == Mean::inside ? inside : count;
-        for (i64 o = c0, i = r * (c1 - c0); o < c1; ++o, ++i) y[i] = x[i] / static_cast<T>(outer * table[o]);
-    });
-}
+constexpr i64 small_plane = 8192;  // outputs of a plane that are still in cache when all are summed
 
 template <class T>
 bool all_finite(const T* x, i64 n) {
@@ -46,6 +20,41 @@ bool all_finite(const T* x, i64 n) {
     bool rest = false;
     for (; i < n; ++i) rest |= !std::isfinite(x[i]);
     return !rest && !any(found);
+}
+
+// y = x / (the divisor of each output), for the outputs o0..o1-1 of axis 0. Whether all y are finite.
+template <class T>
+bool divide(const Pool& pool, i64 o0, i64 o1, const T* x, T* y, Mean mean, T divisor) {
+    constexpr int L = lanes<T>;
+    const PoolAxis& last = pool.axes[pool.rank - 1];
+    bool constant = true;
+    i64 common = 1;
+    for (int a = 0; a < pool.rank; ++a) {
+        const PoolAxis& ax = pool.axes[a];
+        constant = constant && (mean == Mean::inside ? ax.same_inside : ax.same_count);
+        common *= mean == Mean::inside ? ax.inside[0] : ax.count[0];
+    }
+    if (mean == Mean::divisor || constant) {
+        const T by = mean == Mean::divisor ? divisor : static_cast<T>(common);
+        const i64 n = (o1 - o0) * (pool.cells_out / pool.axes[0].m);
+        i64 i = 0;
+        auto spoiled = splat<L>(T(0));
+        for (; i + L <= n; i += L) {
+            auto v = load<L>(x + i) / by;
+            store<L>(y + i, v);
+            spoiled += v * T(0);  // NaN from here on if v is not finite
+        }
+        bool rest = true;
+        for (; i < n; ++i) y[i] = x[i] / by, rest = rest && std::isfinite(y[i]);
+        return rest && !any(spoiled != T(0));
+    }
+    const i64* table = mean == Mean::inside ? last.inside : last.count;
+    const i64 c0 = pool.rank == 1 ? o0 : 0, c1 = pool.rank == 1 ? o1 : last.m;
+    each_row(pool, o0, o1, [&](i64 r, i64 count, i64 inside) {
+        const i64 outer = mean == Mean::inside ? inside : count;
+        for (i64 o = c0, i = r * (c1 - c0); o < c1; ++o, ++i) y[i] = x[i] / static_cast<T>(outer * table[o]);
+    });
+    return all_finite(y, (o1 - o0) * (pool.cells_out / pool.axes[0].m));
 }
 
 // The mean of one window whose plain sum overflowed, or which holds cells that are not finite.
@@ -92,20 +101,23 @@ void avg_pool(const Pool& pool, i64 planes, const T* x, T* y, Mean mean, T divis
     const i64 rest = pool.cells_out / pool.axes[0].m;
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
         char* memory = static_cast<char*>(scratch(reducer.bytes()));
-        for (i64 p = p0; p < p1; ++p) {
-            const T* plane = x + p * pool.cells_in;
-            T* out = y + p * pool.cells_out + o0 * rest;
-            reducer.run_blocks(plane, o0, o1, {out}, memory, [&](i64 b0, i64 b1, typename Sum<T>::Ref at) {
-                divide(pool, b0, b1, at.v, at.v, mean, divisor);
-                i64 n = (b1 - b0) * rest;
-                if (all_finite(at.v, n)) return;
-                for (i64 i = 0; i < n; ++i) {
-                    i64 output = b0 * rest + i;
-                    if (!std::isfinite(at.v[i]))
-                        at.v[i] = mean_again(pool, plane, output, divisor_of(pool, output, mean, divisor));
-                }
+        auto finish = [&](i64 p, i64 b0, i64 b1, T* at) {
+            if (divide(pool, b0, b1, at, at, mean, divisor)) return;
+            for (i64 i = 0; i < (b1 - b0) * rest; ++i) {
+                i64 output = b0 * rest + i;
+                if (!std::isfinite(at[i]))
+                    at[i] = mean_again(pool, x + p * pool.cells_in, output, divisor_of(pool, output, mean, divisor));
+            }
+        };
+        if (o1 - o0 == pool.axes[0].m && pool.cells_out <= small_plane) {
+            T* out = y + p0 * pool.cells_out;
+            return reducer.run_planes(x + p0 * pool.cells_in, p1 - p0, {out}, memory, [&](i64 q0, i64 q1) {
+                for (i64 q = q0; q < q1; ++q) finish(p0 + q, 0, pool.axes[0].m, out + q * pool.cells_out);
             });
         }
+        for (i64 p = p0; p < p1; ++p)
+            reducer.run_blocks(x + p * pool.cells_in, o0, o1, {y + p * pool.cells_out + o0 * rest}, memory,
+                               [&](i64 b0, i64 b1, typename Sum<T>::Ref at) { finish(p, b0, b1, at.v); });
     });
 }
 

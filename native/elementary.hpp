@@ -2,12 +2,8 @@
 // cancels on the way. Series are Taylor's, cut where the next term is below half an ulp.
 #pragma once
 #include <cmath>
-#include <type_traits>
 
 #include "simd.hpp"
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace lunette::LN_ISA {
 namespace {

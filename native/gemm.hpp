@@ -1,5 +1,6 @@
-// The register-blocked matrix product under every convolution: a few rows of one operand, broadcast, times a few
-// vectors of the other. Everything here has internal linkage, for it is compiled once per instruction set.
+// The register-blocked matrix product under every convolution: a few rows of one operand, broadcast, times a
+// few vectors of the other. Everything here has internal linkage, for it is compiled once per instruction
+// set.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -19,219 +20,234 @@ inline constexpr int panel_vectors = 3;
 template <class T>
 inline constexpr int panel_width = panel_vectors * lanes<T>;
 
-// At most block_terms terms are added one after another, then at most block_limit such sums, then sums of these: no sum is
-// deeper than 512, and every further level holds 60,000 terms, within the bound of "fast" for any number of terms.
-inline constexpr int64_t block_terms = 320;
-inline constexpr int64_t block_limit = 190;
-inline constexpr int64_t packed_terms = 256;  // so that a packed panel stays in the first cache
+// At most block_terms terms are added one after another, then at most block_limit such sums, then sums of
+// these: no sum is deeper than 512, and every further level holds 60,000 terms, within the bound of "fast"
+// for any number of terms.
+inline constexpr i64 block_terms = 320;
+inline constexpr i64 block_limit = 190;
+inline constexpr i64 packed_terms = 256;  // so that a packed panel stays in the first cache
 
 template <class T>
 inline Vector<T> load(const T* p) {
-  return load<lanes<T>>(p);
+    return load<lanes<T>>(p);
 }
 template <class T>
 inline void store(T* p, Vector<T> v) {
-  store<lanes<T>>(p, v);
+    store<lanes<T>>(p, v);
 }
 template <class T>
 inline Vector<T> broadcast(T s) {
-  return splat<lanes<T>>(s);
+    return splat<lanes<T>>(s);
 }
+
+// 0, 1, ..., N-1 as a type.
+template <int... I>
+struct Numbers {};
+template <int N, int... I>
+struct CountTo : CountTo<N - 1, N - 1, I...> {};
+template <int... I>
+struct CountTo<0, I...> {
+    using type = Numbers<I...>;
+};
 
 // A growing array without std::vector, whose inline functions would be shared between instruction sets.
 template <class T>
 struct List {
-  T* data = nullptr;
-  int64_t size = 0, room = 0;
-  List() = default;
-  List(const List&) = delete;
-  List& operator=(const List&) = delete;
-  ~List() { std::free(data); }
-  void reserve(int64_t n) {
-    if (n <= room) return;
-    void* p = std::realloc(static_cast<void*>(data), static_cast<size_t>(n) * sizeof(T));
-    if (!p) throw std::bad_alloc();
-    data = static_cast<T*>(p), room = n;
-  }
-  void resize(int64_t n) { reserve(n), size = n; }
-  void push(const T& v) {
-    if (size == room) reserve(size < 8 ? 16 : 2 * size);
-    data[size++] = v;
-  }
-  void swap(List& o) {
-    T* d = data;
-    int64_t s = size, r = room;
-    data = o.data, size = o.size, room = o.room;
-    o.data = d, o.size = s, o.room = r;
-  }
-  T& operator[](int64_t i) { return data[i]; }
-  const T& operator[](int64_t i) const { return data[i]; }
+    T* data = nullptr;
+    i64 size = 0, room = 0;
+    List() = default;
+    List(const List&) = delete;
+    List& operator=(const List&) = delete;
+    ~List() { std::free(data); }
+    void reserve(i64 n) {
+        if (n <= room) return;
+        void* p = std::realloc(static_cast<void*>(data), static_cast<size_t>(n) * sizeof(T));
+        if (!p) throw std::bad_alloc();
+        data = static_cast<T*>(p), room = n;
+    }
+    void resize(i64 n) { reserve(n), size = n; }
+    void push(const T& v) {
+        if (size == room) reserve(size < 8 ? 16 : 2 * size);
+        data[size++] = v;
+    }
+    void swap(List& o) {
+        T* d = data;
+        i64 s = size, r = room;
+        data = o.data, size = o.size, room = o.room;
+        o.data = d, o.size = s, o.room = r;
+    }
+    T& operator[](i64 i) { return data[i]; }
+    const T& operator[](i64 i) const { return data[i]; }
 };
 
 // An address that need not be valid.
 template <class T>
-inline void prefetch(const T* p, int64_t elements) {
-  __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) + elements * sizeof(T)), 0, 2);
+inline void prefetch(const T* p, i64 elements) {
+    __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) + elements * sizeof(T)),
+                       0, 2);
 }
 
-// Rows of the broadcast operand: packed [row panel][k][panel_rows], or plain rows of depth k (no packing at all).
+// Rows of the broadcast operand: packed [row panel][k][panel_rows], or plain rows of depth k (no packing at
+// all).
 template <bool Packed, class T>
-inline T element(const T* a, int64_t depth, int r, int64_t k) {
-  if constexpr (Packed) return a[(r / panel_rows * depth + k) * panel_rows + r % panel_rows];
-  return a[r * depth + k];
+inline T element(const T* a, i64 depth, int r, i64 k) {
+    if constexpr (Packed) return a[(r / panel_rows * depth + k) * panel_rows + r % panel_rows];
+    return a[r * depth + k];
 }
 
 // One more term: acc[r][v] += a[r][k] * p[v*lanes ...]
 template <int R, int N, bool Packed, class T>
-[[gnu::always_inline]] inline void multiply_term(const T* a, int64_t depth, int64_t k, const T* p, Vector<T> (&acc)[R][N]) {
-  Vector<T> x[N];
+[[gnu::always_inline]] inline void multiply_term(const T* a, i64 depth, i64 k, const T* p,
+                                                 Vector<T> (&acc)[R][N]) {
+    Vector<T> x[N];
 #pragma GCC unroll 8
-  for (int v = 0; v < N; ++v) x[v] = load(p + v * lanes<T>);
+    for (int v = 0; v < N; ++v) x[v] = load(p + v * lanes<T>);
 #pragma GCC unroll 64
-  for (int r = 0; r < R; ++r) {
-    Vector<T> s = broadcast(element<Packed>(a, depth, r, k));
+    for (int r = 0; r < R; ++r) {
+        Vector<T> s = broadcast(element<Packed>(a, depth, r, k));
 #pragma GCC unroll 8
-    for (int v = 0; v < N; ++v) acc[r][v] += s * x[v];
-  }
+        for (int v = 0; v < N; ++v) acc[r][v] += s * x[v];
+    }
 }
 
 // acc[r][v] += sum_k a[r][k] * b[off[k] + v*lanes ...]
 template <int R, int N, bool Packed, class T>
-[[gnu::always_inline]] inline void multiply(const T* a, int64_t depth, const int32_t* off, int64_t terms, const T* b,
+[[gnu::always_inline]] inline void multiply(const T* a, i64 depth, const int32_t* off, i64 terms, const T* b,
                                             Vector<T> (&acc)[R][N]) {
 #pragma GCC unroll 4
-  for (int64_t k = 0; k < terms; ++k) {
-    multiply_term<R, N, Packed>(a, depth, k, b + off[k], acc);
-    asm volatile("" ::: "memory");  // or the compiler loads ahead and runs out of registers
-  }
+    for (i64 k = 0; k < terms; ++k) {
+        multiply_term<R, N, Packed>(a, depth, k, b + off[k], acc);
+        asm volatile("" ::: "memory");  // or the compiler loads ahead and runs out of registers
+    }
 }
 
 // The sums of R rows, a[r] . x, both contiguous: for single cells, which would waste a vector each.
 template <int R, class T>
-inline void dot(const T* a, int64_t depth, const T* x, int64_t terms, T* out) {
-  constexpr int L = lanes<T>;
-  Vector<T> acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = broadcast(T(-0.0));
-  int64_t k = 0;
-  for (; k + L <= terms; k += L) {
-    Vector<T> v = load(x + k);
+inline void dot(const T* a, i64 depth, const T* x, i64 terms, T* out) {
+    constexpr int L = lanes<T>;
+    Vector<T> acc[R];
+    for (int r = 0; r < R; ++r) acc[r] = broadcast(T(-0.0));
+    i64 k = 0;
+    for (; k + L <= terms; k += L) {
+        Vector<T> v = load(x + k);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) acc[r] += load(a + r * depth + k) * v;
-  }
-  for (int r = 0; r < R; ++r) {
-    T s = T(-0.0);
-    for (int l = 0; l < L; ++l) s += acc[r][l];
-    for (int64_t i = k; i < terms; ++i) s += a[r * depth + i] * x[i];
-    out[r] = s;
-  }
+        for (int r = 0; r < R; ++r) acc[r] += load(a + r * depth + k) * v;
+    }
+    for (int r = 0; r < R; ++r) {
+        T s = T(-0.0);
+        for (int l = 0; l < L; ++l) s += acc[r][l];
+        for (i64 i = k; i < terms; ++i) s += a[r * depth + i] * x[i];
+        out[r] = s;
+    }
 }
 
 // sums[r*pitch] (+)= a[r] . x for all rows.
 template <class T>
-void dots(const T* a, int64_t depth, int64_t rows, const T* x, int64_t terms, bool fresh, T* sums, int64_t pitch) {
-  T s[4];
-  for (int64_t r = 0; r < rows; r += 4, a += 4 * depth) {
-    int n = rows - r < 4 ? int(rows - r) : 4;
-    if (n == 4) dot<4>(a, depth, x, terms, s);
-    else for (int i = 0; i < n; ++i) dot<1>(a + i * depth, depth, x, terms, s + i);
-    for (int i = 0; i < n; ++i) {
-      T& sum = sums[(r + i) * pitch];
-      sum = fresh ? s[i] : sum + s[i];
+void dots(const T* a, i64 depth, i64 rows, const T* x, i64 terms, bool fresh, T* sums, i64 pitch) {
+    T s[4];
+    for (i64 r = 0; r < rows; r += 4, a += 4 * depth) {
+        int n = rows - r < 4 ? int(rows - r) : 4;
+        if (n == 4) dot<4>(a, depth, x, terms, s);
+        else
+            for (int i = 0; i < n; ++i) dot<1>(a + i * depth, depth, x, terms, s + i);
+        for (int i = 0; i < n; ++i) {
+            T& sum = sums[(r + i) * pitch];
+            sum = fresh ? s[i] : sum + s[i];
+        }
     }
-  }
 }
 
-// What happens to a finished sum before it is stored: + bias, + another array, relu. A compiled graph may use all three.
+// What happens to a finished sum before it is stored: + bias, + another array, relu. A compiled graph may use
+// all three.
 template <class T>
 struct Epilogue {
-  const T* bias = nullptr;  // one per row
-  const T* add = nullptr;   // laid out as the output
-  bool relu = false;
+    const T* bias = nullptr;  // one per row
+    const T* add = nullptr;   // laid out as the output
+    bool relu = false;
 };
 
-// Some rows of the product over one panel. `before`: sums so far (or null); `bias`, `add`, `relu`: see Epilogue.
+// Some rows of the product over one panel. `before`: sums so far (or null); `bias`, `add`, `relu`: see
+// Epilogue.
 template <class T>
 struct Column {
-  const T* a;
-  int64_t depth;
-  const int32_t* off;
-  int64_t terms;
-  const T *b, *before, *bias, *add;
-  T* out;
-  int64_t pitch;     // of before, add and out
-  bool relu, watch;  // watch: say whether a NaN came out
+    const T* a;
+    i64 depth;
+    const int32_t* off;
+    i64 terms;
+    const T *b, *before, *bias, *add;
+    T* out;
+    i64 pitch;         // of before, add and out
+    bool relu, watch;  // watch: say whether a NaN came out
 };
 
 // f(r, v) for every accumulator, unrolled early enough that they stay in registers.
 template <int R, int N, class F>
 [[gnu::always_inline]] inline void each(F f) {
 #pragma GCC unroll 64
-  for (int r = 0; r < R; ++r)
+    for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-    for (int v = 0; v < N; ++v) f(r, v);
+        for (int v = 0; v < N; ++v) f(r, v);
 }
 
 // The next R rows of a column.
 template <int R, int N, bool Packed, class T>
 [[gnu::always_inline]] inline bool tile(Column<T>& t) {
-  constexpr int L = lanes<T>;
-  Vector<T> acc[R][N];
-  each<R, N>([&](int r, int v) { acc[r][v] = broadcast(T(-0.0)); });  // so that a sum of -0 stays -0
-  for (int r = 0; r < R; ++r)  // what is written last is asked for first
-    for (int i = 0; i < N * L; i += 64 / int(sizeof(T))) __builtin_prefetch(t.out + r * t.pitch + i, 1);
-  multiply<R, N, Packed>(t.a, t.depth, t.off, t.terms, t.b, acc);
-  if (t.before) each<R, N>([&](int r, int v) { acc[r][v] += load(t.before + r * t.pitch + v * L); });
-  if (t.bias) each<R, N>([&](int r, int v) { acc[r][v] += broadcast(t.bias[r]); });
-  if (t.add) each<R, N>([&](int r, int v) { acc[r][v] += load(t.add + r * t.pitch + v * L); });
-  if (t.relu) each<R, N>([&](int r, int v) { acc[r][v] = acc[r][v] < 0 ? Vector<T>{} : acc[r][v]; });
-  each<R, N>([&](int r, int v) { store(t.out + r * t.pitch + v * L, acc[r][v]); });
-  t.a += Packed && R < panel_rows ? R : R * t.depth;
-  t.out += R * t.pitch;
-  if (t.before) t.before += R * t.pitch;
-  if (t.add) t.add += R * t.pitch;
-  if (t.bias) t.bias += R;
-  if (!t.watch) return false;
-  auto nan = acc[0][0] != acc[0][0];
-  each<R, N>([&](int r, int v) { nan |= acc[r][v] != acc[r][v]; });
-  return any(nan);
+    constexpr int L = lanes<T>;
+    Vector<T> acc[R][N];
+    each<R, N>([&](int r, int v) { acc[r][v] = broadcast(T(-0.0)); });  // so that a sum of -0 stays -0
+    for (int r = 0; r < R; ++r)  // what is written last is asked for first
+        for (int i = 0; i < N * L; i += 64 / int(sizeof(T))) __builtin_prefetch(t.out + r * t.pitch + i, 1);
+    multiply<R, N, Packed>(t.a, t.depth, t.off, t.terms, t.b, acc);
+    if (t.before) each<R, N>([&](int r, int v) { acc[r][v] += load(t.before + r * t.pitch + v * L); });
+    if (t.bias) each<R, N>([&](int r, int v) { acc[r][v] += broadcast(t.bias[r]); });
+    if (t.add) each<R, N>([&](int r, int v) { acc[r][v] += load(t.add + r * t.pitch + v * L); });
+    if (t.relu) each<R, N>([&](int r, int v) { acc[r][v] = acc[r][v] < 0 ? Vector<T>{} : acc[r][v]; });
+    each<R, N>([&](int r, int v) { store(t.out + r * t.pitch + v * L, acc[r][v]); });
+    t.a += Packed && R < panel_rows ? R : R * t.depth;
+    t.out += R * t.pitch;
+    if (t.before) t.before += R * t.pitch;
+    if (t.add) t.add += R * t.pitch;
+    if (t.bias) t.bias += R;
+    if (!t.watch) return false;
+    auto nan = acc[0][0] != acc[0][0];
+    each<R, N>([&](int r, int v) { nan |= acc[r][v] != acc[r][v]; });
+    return any(nan);
 }
 
 template <int N, bool Packed, class T>
-[[gnu::noinline]] bool column(Column<T> t, int64_t rows) {
-  bool bad = false;
-  if constexpr (N == 1)  // one vector: more rows, to have enough sums under way
-    for (; rows >= 2 * panel_rows; rows -= 2 * panel_rows) bad |= tile<2 * panel_rows, N, Packed>(t);
-  for (; rows >= panel_rows; rows -= panel_rows) bad |= tile<panel_rows, N, Packed>(t);
-  if (panel_rows > 4 && rows >= 4) rows -= 4, bad |= tile<4, N, Packed>(t);
-  if (rows >= 2) rows -= 2, bad |= tile<2, N, Packed>(t);
-  if (rows >= 1) bad |= tile<1, N, Packed>(t);
-  return bad;
+[[gnu::noinline]] bool column(Column<T> t, i64 rows) {
+    bool bad = false;
+    if constexpr (N == 1)  // one vector: more rows, to have enough sums under way
+        for (; rows >= 2 * panel_rows; rows -= 2 * panel_rows) bad |= tile<2 * panel_rows, N, Packed>(t);
+    for (; rows >= panel_rows; rows -= panel_rows) bad |= tile<panel_rows, N, Packed>(t);
+    if (panel_rows > 4 && rows >= 4) rows -= 4, bad |= tile<4, N, Packed>(t);
+    if (rows >= 2) rows -= 2, bad |= tile<2, N, Packed>(t);
+    if (rows >= 1) bad |= tile<1, N, Packed>(t);
+    return bad;
 }
 template <bool Packed, class T>
-inline bool column(int vectors, const Column<T>& t, int64_t rows) {
-  if (vectors == 1) return column<1, Packed>(t, rows);
-  if (vectors == 2) return column<2, Packed>(t, rows);
-  return column<3, Packed>(t, rows);
+inline bool column(int vectors, const Column<T>& t, i64 rows) {
+    if (vectors == 1) return column<1, Packed>(t, rows);
+    if (vectors == 2) return column<2, Packed>(t, rows);
+    return column<3, Packed>(t, rows);
 }
 
 // m becomes its transpose: at each step the lanes that differ in one bit of (row, lane) change places.
-template <int H, class T>
-inline void exchange(Vector<T> (&m)[lanes<T>]) {
-  constexpr int L = lanes<T>;
-  typedef decltype(m[0] != m[0]) Mask;
-  Mask low, high;
-  for (int l = 0; l < L; ++l) low[l] = l & H ? L + l - H : l, high[l] = l & H ? L + l : l + H;
-  for (int i = 0; i < L; ++i)
-    if (!(i & H)) {
-      Vector<T> a = m[i], b = m[i + H];
-      m[i] = __builtin_shuffle(a, b, low);
-      m[i + H] = __builtin_shuffle(a, b, high);
-    }
-  if constexpr (2 * H < L) exchange<2 * H, T>(m);
+template <int H, class T, int... I>
+[[gnu::always_inline]] inline void exchange(Vector<T> (&m)[lanes<T>], Numbers<I...> all) {
+    constexpr int L = lanes<T>;
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i)
+        if (!(i & H)) {
+            Vector<T> a = m[i], b = m[i + H];
+            m[i] = __builtin_shufflevector(a, b, (I & H ? L + I - H : I)...);
+            m[i + H] = __builtin_shufflevector(a, b, (I & H ? L + I : I + H)...);
+        }
+    if constexpr (2 * H < L) exchange<2 * H, T>(m, all);
 }
 template <class T>
-inline void transpose(Vector<T> (&m)[lanes<T>]) {
-  exchange<1, T>(m);
+[[gnu::always_inline]] inline void transpose(Vector<T> (&m)[lanes<T>]) {
+    exchange<1, T>(m, typename CountTo<lanes<T>>::type{});
 }
 
 }  // namespace

@@ -77,14 +77,17 @@ PoolAxis describe(const Table& t) {
     a.first = t.first.data(), a.count = t.count.data(), a.inside = t.inside.data();
     a.period = 1;
     a.identity = t.n == t.m;
-    a.same_count = a.same_inside = true;
-    i64 before = -1;
+    a.same_count = a.same_inside = a.monotone = true;
+    i64 before = -1, end = -1;
     for (i64 o = 0; o < t.m; ++o) {
         a.most = std::max(a.most, t.count[o]);
         a.has_empty = a.has_empty || t.count[o] == 0;
         if (t.count[o] > 0) {
             if (before >= 0) a.jump = std::max(a.jump, t.first[o] > before ? t.first[o] - before : before - t.first[o]);
-            before = t.first[o];
+            a.monotone = a.monotone && t.first[o] >= before && t.first[o] + t.count[o] * t.step >= end;
+            before = t.first[o], end = before + t.count[o] * t.step;
+        } else {
+            a.monotone = false;
         }
         a.identity = a.identity && t.count[o] == 1 && t.first[o] == o;
         a.same_count = a.same_count && t.count[o] == t.count[0];
@@ -96,6 +99,7 @@ PoolAxis describe(const Table& t) {
         while (a.full_lo < t.m && t.count[a.full_lo] < a.taps) ++a.full_lo;
         a.full_hi = a.full_lo;
         while (a.full_hi < t.m && t.count[a.full_hi] == a.taps) ++a.full_hi;
+        a.tiled = a.start == 0 && a.stride * a.m == a.n && (a.taps - 1) * a.step < a.stride && a.full_hi == t.m;
     }
     return a;
 }

@@ -24,9 +24,11 @@ struct PoolAxis {
 
     i64 most;        // the greatest count
     bool has_empty;  // some count is 0
+    bool monotone;   // no window is empty, and both ends move forward with o
     i64 jump;        // the greatest distance between the first cells of neighbouring windows
     bool identity;   // every output o reads exactly input o
     bool whole;      // one output that reads everything
+    bool tiled;      // regular, and the windows lie side by side: many inputs in a row are one long input
     bool same_count, same_inside;  // constant over o
 
     i64 last(i64 o) const { return first[o] + (count[o] - 1) * step; }

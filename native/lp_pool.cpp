@@ -102,7 +102,7 @@ private:
     template <int K>
     void raise(const T* x, i64 n, T* e) const {
         each_vector<T>(n, [&]<int N>(i64 i) {
-            auto v = load<N>(x + i) * scale_, a = v < T(0) ? -v : v;
+            auto v = load<N>(x + i) * scale_, a = (v < T(0) ? -v : v) + T(0);  // no -0
             if constexpr (K == 1) store<N>(e + i, a);
             else if constexpr (K == 2) store<N>(e + i, v * v);
             else if constexpr (K == 3) store<N>(e + i, a * a * a);

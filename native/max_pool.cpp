@@ -21,9 +21,9 @@ bool scan_special(const T* x, i64 n) {
     i64 i = 0;
     Vec<Int<T>, L> found{};
     for (; i + 4 * L <= n; i += 4 * L) {
-        auto a = odd(load<L>(x + i)) | odd(load<L>(x + i + L));
-        auto b = odd(load<L>(x + i + 2 * L)) | odd(load<L>(x + i + 3 * L));
-        found |= a | b;
+        auto a = load<L>(x + i), b = load<L>(x + i + L), c = load<L>(x + i + 2 * L), d = load<L>(x + i + 3 * L);
+        if constexpr (lowest) found |= (odd(a) | odd(b)) | (odd(c) | odd(d));
+        else found |= either_nan(a, b) | either_nan(c, d);
     }
     for (; i + L <= n; i += L) found |= odd(load<L>(x + i));
     bool rest = false;
@@ -70,6 +70,8 @@ struct MaxValue {
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
             unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
         }
+        template <int N>
+        Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by)}; }
     };
     using Ref = typename MaxValue<T, false>::Ref_;
     using Source = typename MaxValue<T, false>::Source_;
@@ -99,8 +101,7 @@ struct MaxValue {
         for (; j + L <= n; j += L) { auto v = load<L>(x + j); c[0] = v > c[0] ? v : c[0]; }
         auto v = load<L>(x + n - L);
         for (int w = 0; w < 4; ++w) v = c[w] > v ? c[w] : v;
-        T best = v[0];
-        for (int l = 1; l < L; ++l) best = v[l] > best ? v[l] : best;
+        T best = fold<L>(v, [](auto a, auto b) { return b > a ? b : a; });
         if (best == 0)
             for (j = 0; j < n; ++j)
                 if (x[j] == 0) return {x[j]};
@@ -142,6 +143,10 @@ struct MaxPlace {
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
             unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
             even.p = iota<N, I>(0, 2) + static_cast<I>(base + i), odd.p = even.p + 1;
+        }
+        template <int N>
+        Cell<N> spread(i64 i, i64 by) const {
+            return {gather<N>(v + i, by), iota<N, I>(0, 1) * static_cast<I>(by) + static_cast<I>(base + i)};
         }
     };
     using Ref = typename MaxPlace<T, false>::Ref_;
@@ -193,6 +198,8 @@ void max_values(const Pool& pool, i64 planes, const T* x, T* y) {
     const i64 rest = pool.cells_out / pool.axes[0].m;
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
         char* memory = static_cast<char*>(scratch(reducer.bytes()));
+        if (o1 - o0 == pool.axes[0].m)
+            return reducer.run_planes(x + p0 * pool.cells_in, p1 - p0, {y + p0 * pool.cells_out}, memory, [](i64, i64) {});
         for (i64 p = p0; p < p1; ++p)
             reducer.run(0, x + p * pool.cells_in, 0, o0, o1, {y + p * pool.cells_out + o0 * rest}, memory);
     });

@@ -21,21 +21,16 @@ namespace lunette::LN_ISA {
 namespace {
 
 constexpr i64 block_terms = 512;      // sums of more terms are sums of sums
-constexpr i64 scan_bytes = 16 << 10;  // what is scanned and then read again: half of a first-level cache
+constexpr i64 scan_bytes = 8 << 10;   // what is scanned and then read again: a quarter of a first-level cache
 constexpr i64 level_bytes = 96 << 10; // partial results that wait for an outer axis
+constexpr i64 short_row = 48;         // rows up to this length are done several at a time
+constexpr i64 most_rows = 64;
 constexpr i64 row_outputs = 2048;     // outputs of one long row done at a time
 
 // The join of `taps` cells, `hop` apart, for N neighbouring outputs that lie `S` input cells apart.
 template <class Op, int N, int S, int K, class Source>
-inline typename Op::template Cell<N> join_taps(const Source& s, i64 i, i64 taps, i64 step) {
+[[gnu::always_inline]] inline typename Op::template Cell<N> join_block(const Source& s, i64 i, i64 taps, i64 step) {
     typename Op::template Cell<N> c;
-    if (K == 0 && taps > block_terms) {
-        for (i64 j = 0; j < taps; j += block_terms) {
-            auto part = join_taps<Op, N, S, K>(s, i + j * step, std::min(block_terms, taps - j), step);
-            c = j == 0 ? part : Op::join(c, part);
-        }
-        return c;
-    }
     const i64 k = K ? K : taps;
     if constexpr (S == 1 || N == 1) {
         c = s.template get<N>(i);
@@ -68,11 +63,39 @@ inline typename Op::template Cell<N> join_taps(const Source& s, i64 i, i64 taps,
 
 // The input cells of an axis that the outputs o0..o1-1 read lie in lo..hi-1; lo = hi if there are none.
 inline void cells_of(const PoolAxis& ax, i64 o0, i64 o1, i64& lo, i64& hi) {
+    if (ax.monotone && o0 < o1) {
+        lo = ax.first[o0], hi = ax.last(o1 - 1) + 1;
+        return;
+    }
+    if (ax.regular && o0 < o1) {
+        lo = std::clamp<i64>(ax.start + o0 * ax.stride, 0, ax.n);
+        hi = std::clamp<i64>(ax.start + (o1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1, lo, ax.n);
+        return;
+    }
     lo = ax.n, hi = 0;
     for (i64 o = o0; o < o1; ++o)
         if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
     lo = std::min(lo, hi);
 }
+
+// The same for any number of taps: sums of more than block_terms are sums of sums.
+template <class Op, int N, int S, int K, class Source>
+[[gnu::always_inline]] inline typename Op::template Cell<N> join_taps(const Source& s, i64 i, i64 taps, i64 step) {
+    if (K > 0 || taps <= block_terms) return join_block<Op, N, S, K>(s, i, taps, step);
+    auto c = join_block<Op, N, S, 0>(s, i, block_terms, step);
+    for (i64 j = block_terms; j < taps; j += block_terms)
+        c = Op::join(c, join_block<Op, N, S, 0>(s, i + j * step, std::min(block_terms, taps - j), step));
+    return c;
+}
+
+// Input cells `stride` apart as if they were neighbours.
+template <class Source>
+struct Strided {
+    Source s;
+    i64 stride;
+    template <int N>
+    auto get(i64 i) const { return s.template spread<N>(i, stride); }
+};
 
 template <class Op>
 class Reducer {
@@ -107,15 +130,18 @@ public:
         i64 outputs = std::min(ax.m, row_outputs);
         staged_ = ax.regular ? room(ax, outputs) : 0;
         for (i64 r = 0; ax.period > 1 && r < ax.period; ++r)
-            if (ax.phases[r].regular) staged_ = std::max(staged_, room(ax.phases[r], outputs / ax.period + 1));
-        if (ax.period > 1) staged_ += outputs + 2 * ax.period * L;
+            if (ax.phases[r].regular) staged_ = std::max(staged_, room(ax.phases[r], outputs / ax.period + 2));
+        rows_memory_ = (staged_ + (ax.period > 1 ? outputs + 2 * ax.period : 0)) * rows_at_once(ax) + 4 * L;
+        const bool both = pool.rank == 2 && !pool.axes[0].identity && !ax.identity && !levels_[0].sparse;
+        group_ = both || pool.rank == 1 ? std::clamp<i64>(2048 / std::max<i64>(1, pool.cells_in), 1, most_rows) : 1;
+        group_memory_ = pool.rank == 2 && group_ > 1 ? group_ * pool.axes[0].n * ax.m + 2 * L : 0;
         i64 most = 0;
         for (int a = 0; a + 1 < pool.rank; ++a) most = std::max(most, pool.axes[a].most);
         herk_ = most * herk_width;
     }
 
     std::size_t bytes() const {
-        i64 cells = 3 * staged_ + 2 * herk_ + 16 * L;
+        i64 cells = group_memory_ + rows_memory_ + 2 * staged_ + 2 * herk_ + 24 * L;
         for (int a = 0; a + 1 < pool_.rank; ++a) cells += levels_[a].rows * levels_[a].rout + 2 * L;
         return static_cast<std::size_t>(cells) * Op::cell_bytes + 1024;
     }
@@ -146,7 +172,7 @@ public:
                     i64 i = ax.first[b0] + j * ax.step;
                     here |= inner(a, x + i * l.rin, base + i * l.rin, 1, buffer.at(j * l.rout), memory);
                 }
-                join_block(here, buffer, l.rout, ax.count[b0], l.rout, to);
+                join_disjoint(here, buffer, l.rout, ax.count[b0], l.rout, to);
             } else {
                 here = inner(a, x + lo * l.rin, base + lo * l.rin, hi - lo, buffer, memory);
                 join_rows(here, ax, b0, b1, buffer, lo, l.rout, to, memory);
@@ -165,6 +191,29 @@ public:
             Ref to = out.at((b0 - o0) * levels_[0].rout);
             run(0, x, 0, b0, b1, to, memory);
             finish(b0, b1, to);
+        }
+    }
+
+    // Several whole planes, several at a time where they are small; done(first plane, end) after each group. Places
+    // would be counted from the group's start, so this is for operations without places.
+    template <class Done>
+    void run_planes(const T* x, i64 planes, Ref out, char* memory, Done done) const {
+        const i64 group = std::min(planes, group_);
+        Ref buffer = Op::make(memory, group_memory_);
+        for (i64 p = 0; p < planes; p += group) {
+            const i64 count = std::min(group, planes - p);
+            const T* from = x + p * pool_.cells_in;
+            Ref to = out.at(p * pool_.cells_out);
+            if (pool_.rank == 1) rows(from, 0, count, 0, pool_.axes[0].m, to, memory);
+            else if (group_ == 1) run(0, from, 0, 0, pool_.axes[0].m, to, memory);
+            else {
+                const PoolAxis& ax = pool_.axes[0];
+                const i64 length = levels_[0].rout;
+                bool special = rows(from, 0, count * ax.n, 0, length, buffer, memory);
+                for (i64 q = 0; q < count; ++q)
+                    join_rows(special, ax, 0, ax.m, buffer.at(q * ax.n * length), 0, length, to.at(q * pool_.cells_out), memory);
+            }
+            done(p, p + count);
         }
     }
 
@@ -220,12 +269,34 @@ private:
         bool herk = ax.regular && ax.step == 1 && ax.taps >= 8 && ax.taps > 4 * ax.stride && ax.taps <= block_terms;
         if (herk && length >= L && o1 - o0 > ax.taps / 2)
             return van_herk<Join>(ax, o0, o1, in, row0, length, out, memory);
-        for (i64 o = o0; o < o1; ++o)
+        // Short rows: down the rows first, so that what there is to decide is decided once for all of them.
+        i64 f0 = o0, f1 = o0;
+        if (ax.regular && length <= short_row) f0 = std::clamp(ax.full_lo, o0, o1), f1 = std::clamp(ax.full_hi, f0, o1);
+        auto one = [&](i64 o) {
             join_some<Join>(in.at((ax.first[o] - row0) * length), ax.step * length, ax.count[o], length,
                             out.at((o - o0) * length));
+        };
+        for (i64 o = o0; o < f0; ++o) one(o);
+        if (f0 < f1) {
+            auto from = in.at((ax.first[f0] - row0) * length);
+            auto to = out.at((f0 - o0) * length);
+            if (ax.taps == 2) join_columns<Join, 2>(ax, from, f1 - f0, length, to);
+            else if (ax.taps == 3) join_columns<Join, 3>(ax, from, f1 - f0, length, to);
+            else join_columns<Join, 0>(ax, from, f1 - f0, length, to);
+        }
+        for (i64 o = f1; o < o1; ++o) one(o);
     }
 
-    void join_block(bool special, Ref in, i64 hop, i64 count, i64 length, Ref out) const {
+    template <class Join, int K, class In>
+    static void join_columns(const PoolAxis& ax, In in, i64 m, i64 length, Ref out) {
+        const i64 hop = ax.step * length, stride = ax.stride * length;
+        sweep<T>(length, [&]<int N>(i64 q) {
+            for (i64 o = 0; o < m; ++o)
+                out.template put<N>(o * length + q, join_taps<Join, N, 1, K>(in, o * stride + q, ax.taps, hop));
+        });
+    }
+
+    void join_disjoint(bool special, Ref in, i64 hop, i64 count, i64 length, Ref out) const {
         if (special) join_some<typename Op::Careful>(in, hop, count, length, out);
         else join_some<Op>(in, hop, count, length, out);
     }
@@ -329,22 +400,20 @@ private:
 
     // ---- the innermost axis --------------------------------------------------------------------------------------
 
+    // `count` rows, one after the other.
     bool rows(const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, char* memory) const {
         const PoolAxis& ax = pool_.axes[pool_.rank - 1];
-        const i64 pitch = o1 - o0;
+        const i64 pitch = o1 - o0, chunk = rows_at_once(ax);
         bool special = false;
-        if (pitch > row_outputs) {
-            for (i64 r = 0; r < count; ++r)
-                for (i64 b0 = o0; b0 < o1; b0 += row_outputs)
-                    special |= some_rows(ax, x + r * ax.n, base + r * ax.n, 1, b0, std::min(o1, b0 + row_outputs),
-                                         out.at(r * pitch + b0 - o0), memory);
-            return special;
-        }
-        i64 chunk = std::max<i64>(1, scan_bytes / (ax.n * static_cast<i64>(sizeof(T)) + 1));
         for (i64 r = 0; r < count; r += chunk)
-            special |= some_rows(ax, x + r * ax.n, base + r * ax.n, std::min(chunk, count - r), o0, o1,
-                                 out.at(r * pitch), memory);
+            for (i64 b0 = o0; b0 < o1; b0 += row_outputs)
+                special |= some_rows(ax, x + r * ax.n, base + r * ax.n, std::min(chunk, count - r), b0,
+                                     std::min(o1, b0 + row_outputs), out.at(r * pitch + b0 - o0), pitch, memory);
         return special;
+    }
+
+    static i64 rows_at_once(const PoolAxis& ax) {
+        return std::clamp<i64>(scan_bytes / (ax.n * static_cast<i64>(sizeof(T)) + 1), 1, most_rows);
     }
 
     // The cells from the first that is read to the last, over `count` rows.
@@ -357,40 +426,53 @@ private:
         return special;
     }
 
-    bool some_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, char* memory) const {
-        const i64 pitch = o1 - o0;
+    bool some_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
         bool special = scan_rows(ax, x, count, o0, o1);
-        for (i64 r = 0; r < count; ++r, x += ax.n, base += ax.n, out = out.at(pitch)) {
-            if (special) one_by_one<typename Op::Careful>(ax, Source{x, base}, o0, o1, o0, out);
-            else if (!Op::idempotent && ax.period > 1) interleaved(ax, x, base, o0, o1, out, memory);
-            else one_row(ax, x, base, o0, o1, out, memory);
-        }
+        if (special)
+            for (i64 r = 0; r < count; ++r)
+                one_by_one<typename Op::Careful>(ax, Source{x + r * ax.n, base + r * ax.n}, o0, o1, o0, out.at(r * pitch));
+        else if (!Op::idempotent && ax.period > 1) interleaved(ax, x, base, count, o0, o1, out, pitch, memory);
+        else plain_rows(ax, x, base, count, o0, o1, out, pitch, memory);
         return special;
     }
 
-    void one_row(const PoolAxis& ax, const T* x, i64 base, i64 o0, i64 o1, Ref out, char* memory) const {
-        if (!ax.regular || ax.whole) runs(ax, Source{x, base}, o0, o1, out);
-        else if (ax.step == 1 && ax.taps > 10 && ax.taps > 3 * ax.stride && o1 - o0 > ax.taps / 2)
-            doubling(ax, x, base, o0, o1, out, memory);
-        else if (ax.stride == 1) slide<1>(ax, x, base, o0, o1, out, memory);
-        else if (ax.stride == 2) slide<2>(ax, x, base, o0, o1, out, memory);
-        else slide<3>(ax, x, base, o0, o1, out, memory);
+    void plain_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
+        if (ax.tiled && pitch == ax.m && o1 - o0 == ax.m && ax.taps < 2 * L && (ax.stride != 2 || ax.taps == 2)) {
+            // Rows side by side are one long row. (A stride-2 window of one cell would be read past its end.)
+            Source s{x, base};
+            if (ax.stride == 1) unclipped<1>(ax, s, 1, 0, 0, count * ax.m, out, 0);
+            else if (ax.stride == 2) unclipped<2>(ax, s, 1, 0, 0, count * ax.m, out, 0);
+            else unclipped<3>(ax, s, 1, 0, 0, count * ax.m, out, 0);
+        } else if (!ax.regular || ax.whole || (ax.stride >= 3 && ax.step == 1 && ax.taps >= 2 * L)) {
+            for (i64 r = 0; r < count; ++r) runs(ax, Source{x + r * ax.n, base + r * ax.n}, o0, o1, out.at(r * pitch));
+        } else if (ax.step == 1 && ax.taps > 10 && ax.taps > 3 * ax.stride && o1 - o0 > ax.taps / 2) {
+            for (i64 r = 0; r < count; ++r) doubling(ax, x + r * ax.n, base + r * ax.n, o0, o1, out.at(r * pitch), memory);
+        } else if (ax.stride == 1) {
+            slide<1>(ax, x, base, count, o0, o1, out, pitch, memory);
+        } else if (ax.stride == 2) {
+            slide<2>(ax, x, base, count, o0, o1, out, pitch, memory);
+        } else {
+            slide<3>(ax, x, base, count, o0, o1, out, pitch, memory);
+        }
     }
 
     // Each phase by itself, then woven together.
-    void interleaved(const PoolAxis& ax, const T* x, i64 base, i64 o0, i64 o1, Ref out, char* memory) const {
-        const i64 P = ax.period;
-        Ref woven = Op::make(memory, (o1 - o0) + 2 * P * L);
-        i64 most = (o1 - o0) / P + 2;
-        Ref at = woven;
-        for (i64 r = 0; r < P; ++r, at = at.at(most)) {
+    void interleaved(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
+        const i64 P = ax.period, most = (o1 - o0) / P + 2;
+        const bool weave = P == 2 && (o0 & 1) == 0;
+        Ref woven = Op::make(memory, count * P * most);
+        for (i64 r = 0; r < P; ++r) {
             i64 q0 = (o0 - r + P - 1) / P, q1 = (o1 - r + P - 1) / P;
             if (q0 == q1) continue;
-            one_row(ax.phases[r], x, base, q0, q1, at, memory);
-            if (P == 2 && (o0 & 1) == 0) continue;
-            for (i64 q = q0; q < q1; ++q) out.template put<1>(q * P + r - o0, at.template get<1>(q - q0));
+            Ref phase = woven.at(r * count * most);
+            plain_rows(ax.phases[r], x, base, count, q0, q1, phase, most, memory);
+            for (i64 i = 0; !weave && i < count; ++i)
+                for (i64 q = q0; q < q1; ++q)
+                    out.template put<1>(i * pitch + q * P + r - o0, phase.template get<1>(i * most + q - q0));
         }
-        if constexpr (!Op::idempotent) if (P == 2 && (o0 & 1) == 0) Op::weave(woven, woven.at(most), o1 - o0, out);
+        if constexpr (!Op::idempotent)
+            for (i64 i = 0; weave && i < count; ++i)
+                Op::weave(woven.at(i * most), woven.at((count + i) * most), o1 - o0, out.at(i * pitch));
     }
 
     template <class Join>
@@ -423,21 +505,27 @@ private:
     }
 
     template <int S>
-    void slide(const PoolAxis& ax, const T* x, i64 base, i64 o0, i64 o1, Ref out, char* memory) const {
+    void slide(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
         Source s{x, base};
         i64 f0 = std::clamp(ax.full_lo, o0, o1), f1 = std::clamp(ax.full_hi, f0, o1);
         // The last pair of a stride-2 vector may reach one cell past the window.
-        if (S == 2 && f1 > f0 && x_end_ && x_end_ - x <= ax.start + (f1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1) --f1;
+        const i64 reach = (count - 1) * ax.n + ax.start + (f1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1;
+        if (S == 2 && f1 > f0 && x_end_ && x_end_ - x <= reach) --f1;
         i64 edge = (f0 - o0) + (o1 - f1);
         if (S < 3 && edge > 0 && edge * ax.taps > 12) {
             T* row = reinterpret_cast<T*>(memory);
-            s = Source{stage(ax, x, o0, o1, row), base + ax.start + o0 * ax.stride};
-            unclipped<S>(ax, s, 0, o1 - o0, out);
-            return mend(ax, o0, o1, out);
+            const i64 step = room(ax, o1 - o0);
+            for (i64 r = 0; r < count; ++r) stage(ax, x + r * ax.n, o0, o1, row + r * step);
+            // Places are those of the input, where rows are ax.n apart.
+            unclipped<S>(ax, Source{row, base + ax.start + o0 * ax.stride}, count, step, ax.n, o1 - o0, out, pitch);
+            for (i64 r = 0; ax.has_empty && r < count; ++r) mend(ax, o0, o1, out.at(r * pitch));
+            return;
         }
-        one_by_one<Op>(ax, s, o0, f0, o0, out);
-        unclipped<S>(ax, s.at(ax.start + f0 * ax.stride), 0, f1 - f0, out.at(f0 - o0));
-        one_by_one<Op>(ax, s, f1, o1, o0, out);
+        for (i64 r = 0; edge > 0 && r < count; ++r) {
+            one_by_one<Op>(ax, s.at(r * ax.n), o0, f0, o0, out.at(r * pitch));
+            one_by_one<Op>(ax, s.at(r * ax.n), f1, o1, o0, out.at(r * pitch));
+        }
+        unclipped<S>(ax, s.at(ax.start + f0 * ax.stride), count, ax.n, ax.n, f1 - f0, out.at(f0 - o0), pitch);
     }
 
     // Windows without a cell have met padding only.
@@ -447,24 +535,33 @@ private:
             if (ax.count[o] == 0) out.template put<1>(o - o0, Op::nothing());
     }
 
+    // m outputs of each of `count` rows, `hop` cells (and `places` cells of the input) apart, none of them clipped.
     template <int S>
-    static void unclipped(const PoolAxis& ax, Source s, i64 o0, i64 o1, Ref out) {
+    static void unclipped(const PoolAxis& ax, Source s, i64 count, i64 hop, i64 places, i64 m, Ref out, i64 pitch) {
         switch (ax.step == 1 ? ax.taps : 0) {
-            case 2: return taps<S, 2>(ax, s, o0, o1, out);
-            case 3: return taps<S, 3>(ax, s, o0, o1, out);
-            case 5: return taps<S, 5>(ax, s, o0, o1, out);
-            default: return taps<S, 0>(ax, s, o0, o1, out);
+            case 2: return taps<S, 2>(ax, s, count, hop, places, m, out, pitch);
+            case 3: return taps<S, 3>(ax, s, count, hop, places, m, out, pitch);
+            default: return taps<S, 0>(ax, s, count, hop, places, m, out, pitch);
         }
     }
 
     template <int S, int K>
-    static void taps(const PoolAxis& ax, Source s, i64 o0, i64 o1, Ref out) {
+    static void taps(const PoolAxis& ax, Source s, i64 count, i64 hop, i64 places, i64 m, Ref out, i64 pitch) {
         const i64 step = K ? 1 : ax.step, stride = S == 3 ? ax.stride : S;
-        auto some = [&]<int N>(i64 o) {
-            out.template put<N>(o, join_taps<Op, N, S, K>(s, o0 + o * stride, ax.taps, step));
+        constexpr int widest = S == 3 ? 16 / static_cast<int>(sizeof(T)) : L;
+        auto window = [&]<int N>(i64 r, i64 o) {
+            Source row{s.v + r * hop, s.base + r * places};
+            if constexpr (S < 3) return join_taps<Op, N, S, K>(row, o * stride, ax.taps, step);
+            else return join_taps<Op, N, 1, K>(Strided<Source>{row, stride}, o * stride, ax.taps, step);
         };
-        if constexpr (S == 3) for (i64 o = 0; o < o1 - o0; ++o) some.template operator()<1>(o);
-        else sweep<T>(o1 - o0, some);
+        if (count > 2 && m <= short_row) {
+            sweep<T, widest>(m, [&]<int N>(i64 o) {
+                for (i64 r = 0; r < count; ++r) out.template put<N>(r * pitch + o, window.template operator()<N>(r, o));
+            });
+            return;
+        }
+        for (i64 r = 0; r < count; ++r)
+            sweep<T, widest>(m, [&]<int N>(i64 o) { out.template put<N>(r * pitch + o, window.template operator()<N>(r, o)); });
     }
 
     // Long windows: joins of 2, 4, 8, ... cells, each from two of the joins before.
@@ -509,7 +606,8 @@ private:
     const Pool& pool_;
     const T* x_end_;
     Level levels_[max_axes];
-    i64 staged_, herk_;
+    i64 group_, group_memory_;         // small planes done together
+    i64 staged_, rows_memory_, herk_;  // cells of a padded row, of the padded rows done together, of block ends
 };
 
 // Visits the cells of one window in row-major order, as runs along the innermost axis: f(flat place of the first cell,

@@ -3,8 +3,12 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "geometry.hpp"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace lunette::LN_ISA {
 namespace {
@@ -62,6 +66,17 @@ inline Vec<T, N> splat(T s) {
     if constexpr (N == 1) return s; else return s - Vec<T, N>{};  // s - 0 keeps the sign of a zero
 }
 
+// p[0], p[by], p[2*by], ...
+template <int N, class T>
+inline Vec<T, N> gather(const T* p, i64 by) {
+    if constexpr (N == 1) return *p;
+    else if constexpr (N == 2) return Vec<T, 2>{p[0], p[by]};
+    else {
+        static_assert(N == 4);
+        return Vec<T, 4>{p[0], p[by], p[2 * by], p[3 * by]};
+    }
+}
+
 template <int N, class T>
 inline Vec<T, N> iota(T first, T by) {
     Vec<T, N> v;
@@ -89,6 +104,17 @@ inline bool any(M mask) {
         for (std::uint64_t part : w) all |= part;
         return all != 0;
     }
+}
+
+// Lanes where a or b is NaN.
+template <class V>
+inline auto either_nan(V a, V b) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    if constexpr (std::is_same_v<V, Vec<float, 8>>) return bits<Vec<std::int32_t, 8>>(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+    else if constexpr (std::is_same_v<V, Vec<double, 4>>) return bits<Vec<std::int64_t, 4>>(_mm256_cmp_pd(a, b, _CMP_UNORD_Q));
+    else
+#endif
+    return (a != a) | (b != b);
 }
 
 // The even and the odd lanes of a followed by b.
@@ -130,6 +156,22 @@ inline void zip(V a, V b, V& low, V& high) {
         static_assert(N == 16);
         low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
         high = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+}
+
+// Joins the lanes of v, in any order.
+template <int N, class V, class F>
+inline auto fold(V v, F&& join) {
+    if constexpr (N == 2) {
+        return join(v, __builtin_shufflevector(v, v, 1, 0))[0];
+    } else if constexpr (N == 4) {
+        return fold<2>(join(__builtin_shufflevector(v, v, 0, 1), __builtin_shufflevector(v, v, 2, 3)), join);
+    } else if constexpr (N == 8) {
+        return fold<4>(join(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7)), join);
+    } else {
+        static_assert(N == 16);
+        return fold<8>(join(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                            __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)), join);
     }
 }
 

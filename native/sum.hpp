@@ -36,6 +36,8 @@ struct Sum {
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
             unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
         }
+        template <int N>
+        Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by)}; }
     };
 
     static Ref make(char*& memory, i64 cells) {
@@ -61,9 +63,7 @@ struct Sum {
             for (; j + 4 * L <= end; j += 4 * L)
                 for (int w = 0; w < 4; ++w) c[w] += load<L>(x + j + w * L);
             for (; j + L <= end; j += L) c[0] += load<L>(x + j);
-            Vec<T, L> v = (c[0] + c[1]) + (c[2] + c[3]);
-            T sum = v[0];
-            for (int l = 1; l < L; ++l) sum += v[l];
+            T sum = fold<L>((c[0] + c[1]) + (c[2] + c[3]), [](auto a, auto b) { return a + b; });
             for (; j < end; ++j) sum += x[j];
             total = begin == 0 ? sum : total + sum;
         }

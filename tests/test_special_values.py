@@ -651,7 +651,7 @@ def test_python_numbers_are_converted_to_the_dtype_of_x_first(dtype: Any) -> Non
     assert ln.avg_pool(x, (1,), divisor=1 / 3).tolist() == (x.astype(np.float64) / third).astype(dtype).tolist()
     p = float(dtype(1.1))
     ones = np.ones((1, 1000), dtype)
-    assert close(ln.lp_pool(ones, (1000,), p=1.1), [[1000 ** (1 / p)]], dtype, 1) and dtype(1.1) != 1.1
+    assert close(ln.lp_pool(ones, (1000,), p=1.1), [[1000 ** (1 / p)]], dtype, 1) and p != 1.1
     with pytest.raises(ln.ArgumentError):
         ln.avg_pool(x, (1,), divisor=1e-60)  # zero in this dtype, as a beta of this size is
 

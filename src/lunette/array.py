@@ -13,9 +13,11 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -24,14 +26,27 @@ import ml_dtypes
 import numpy as np
 
 from lunette import ops
-from lunette.errors import ArgumentError, DTypeError, ShapeError, speaking
-from lunette.number import OBJECT, Array, allocate, cells_of
-from lunette.op import Bound, Op, Request, bind, check_tangents, on_arrays, request, request_at
-from lunette.window import Shape, integer
+from lunette.errors import ArgumentError, DTypeError, shown, speaking
+from lunette.number import OBJECT, Array, allocate, as_dtype, cells_in, cells_of, is_real, meeting
+from lunette.op import (
+    Bound,
+    Op,
+    Request,
+    bind,
+    check_arithmetic,
+    check_shape,
+    check_tangents,
+    known_rank,
+    named_request,
+    on_arrays,
+    outline,
+    request_at,
+)
+from lunette.window import Shape, integer, is_sequence
 
 HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 FLOAT = (np.dtype(np.float32), np.dtype(np.float64))
-ARITHMETICS = ("fast",)
+KERNEL_RANK = 8  # the kernels have no more spatial axes than this; beyond, the specification computes
 
 
 # ---- one operand
@@ -50,18 +65,21 @@ def take(x: object, name: str) -> Taken:
     if type(x) is np.ndarray and x.dtype in FLOAT and x.dtype.isnative:
         return Taken(x)
     if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError("D1", "a plain array", f"{name} is a masked array", "Fill it first: x.filled(...).")
+        raise DTypeError(
+            "D1", "a plain array", f"{name} as a masked array", f"Fill it first: {name}.filled(...).astype(np.float64)."
+        )
     if isinstance(x, np.ndarray | np.generic):
         return Taken(_checked(np.asarray(x), name))
-    if hasattr(x, "__dlpack__"):
+    if hasattr(x, "__dlpack__") and not isinstance(x, type):
         return _take_foreign(x, name)
-    if hasattr(x, "__array__"):
-        return Taken(_checked(np.asarray(x), name))
+    if hasattr(x, "__array__") and not isinstance(x, type):
+        return Taken(_checked(_converted(np.asarray, x, name), name))
     return Taken(cells_of(x, name))
 
 
 def _take_foreign(x: Any, name: str) -> Taken:
     kind = type(x).__module__.partition(".")[0].removesuffix("lib")
+    device = getattr(x, "device", "")
     if getattr(x, "requires_grad", False):
         raise DTypeError(
             "D4",
@@ -69,25 +87,28 @@ def _take_foreign(x: Any, name: str) -> Taken:
             f"{name} with requires_grad=True",
             f"Pass {name}.detach(): lunette would cut it from its graph.",
         )
-    try:
-        device = x.__dlpack_device__()
-    except Exception as error:
-        raise DTypeError("D1", "an array with values", f"{name} of type {type(x).__name__}: {error}") from error
-    if device[0] not in (1, 3, 11, 13):  # DLPack's numbers for memory that the CPU reads: plain or pinned
-        raise DTypeError(
-            "D5", "arrays on the CPU", f"{name} on {getattr(x, 'device', device)}", f"Pass {name}.cpu() or a copy."
-        )
-    if str(x.dtype) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16; its bits travel as int16
+    # DLPack's numbers for memory that the CPU reads: plain or pinned. torch has none for "meta".
+    if str(device) == "meta" or _converted(lambda a: a.__dlpack_device__(), x, name)[0] not in (1, 3, 11, 13):
+        raise DTypeError("D5", "arrays on the CPU", f"{name} on device {device}", f"Pass {name}.cpu() or a copy.")
+    if hasattr(x, "resolve_neg"):  # torch may keep a minus sign as a flag, which its DLPack forgets
+        x = x.resolve_neg()
+    if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16; its bits travel as int16
         bits = np.from_dlpack(x.view(importlib.import_module("torch").int16))
         return Taken(bits.view(ml_dtypes.bfloat16), kind)
+    array = _checked(_converted(np.asarray if kind == "jax" else np.from_dlpack, x, name), name, kind)
+    return Taken(array, kind if hasattr(importlib.import_module(kind), "from_dlpack") or kind == "jax" else "numpy")
+
+
+def _converted(convert: Callable[[Any], Any], x: Any, name: str) -> Any:
+    """What a foreign array gives; each library has its own way to refuse."""
     try:
-        array = np.asarray(x) if kind == "jax" else np.from_dlpack(x)
+        return convert(x)
     except Exception as error:
-        raise DTypeError("D1", "a dtype that NumPy has", f"{name} of dtype {x.dtype}: {error}") from error
-    return Taken(_checked(array, name), kind)
+        got = f"{name} of type {type(x).__name__}: {shown(str(error))}"
+        raise DTypeError("D1", "an array whose values NumPy can read", got, "Pass a NumPy array.") from error
 
 
-def _checked(x: Array, name: str) -> Array:
+def _checked(x: Array, name: str, kind: str = "numpy") -> Array:
     if x.dtype == OBJECT:
         return cells_of(x, name)
     native = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
@@ -97,7 +118,9 @@ def _checked(x: Array, name: str) -> Array:
         "D1",
         "float16, bfloat16, float32 or float64",
         f"{name} of dtype {x.dtype}",
-        f"Pass {name}.astype(np.float64), or {name}.astype(object) for exact numbers.",
+        f"Pass {name}.astype(np.float64), or {name}.astype(object) for exact numbers."
+        if kind == "numpy"
+        else f"Convert {name} to float64.",
     )
 
 
@@ -125,23 +148,17 @@ class Call:
     bound: Bound
     arrays: tuple[Array | None, ...]
     dtype: np.dtype[Any]
-    kind: str
+    kinds: tuple[str, ...]
 
-    @property
-    def exact(self) -> bool:
-        """Whether the specification computes this call, on the number types of the user."""
-        return self.dtype == OBJECT
-
-    def also(self, value: Any, name: str, shape: Shape) -> Array | None:
-        """A further array of this call, a tangent or cotangent, which must have this shape."""
-        if value is None:
-            return None
-        taken = take(value, name)
-        one_kind([self.kind, taken.kind])
-        same_dtype(self.dtype, taken.array, name)
-        if taken.array.shape != shape:
-            raise ShapeError("D7", f"{name} of shape {shape}", f"shape {taken.array.shape}")
-        return taken.array
+    def also(self, values: Sequence[Any], names: Sequence[str], shapes: Sequence[Shape]) -> list[Array | None]:
+        """Further arrays of this call, tangents or the cotangent, which must have these shapes."""
+        taken = [None if v is None else take(v, name) for v, name in zip(values, names, strict=True)]
+        one_kind([*self.kinds, *(t.kind for t in taken if t is not None)])
+        for t, name, shape in zip(taken, names, shapes, strict=True):
+            if t is not None:
+                same_dtype(self.dtype, t.array, name)
+                check_shape(name, shape, t.array.shape)
+        return [None if t is None else t.array for t in taken]
 
     def new(self, shape: Shape) -> Array:
         """An array for results, in the dtype that is computed in."""
@@ -154,63 +171,86 @@ class Call:
         if self.dtype in HALF and y.dtype != np.int64:
             with np.errstate(over="ignore", under="ignore"):
                 y = y.astype(self.dtype)
-        return give(y, self.kind)
+        return give(y, self.kinds[0])
 
 
 def prepare(asked: Request) -> Call:
     """Take the operands, check that they belong together, and bind the operator to their shapes."""
     kind = asked.kind
-    with speaking(kind.name):
+    with speaking(kind.name, lambda: known_rank(kind, map(outline, asked.operands), 2, asked.options)):
+        check_arithmetic(asked)
         x = take(asked.operands[0], kind.arrays[0])
         arrays: list[Array | None] = [x.array]
+        kinds: tuple[str, ...] = (x.kind,)
         for name, a in zip(kind.arrays[1:], asked.operands[1:], strict=True):
-            plain = name in kind.scalars and isinstance(a, int | float | np.generic)
+            plain = name in kind.scalars and is_real(a)
             t = None if a is None else as_scalar(a, name, x.array.dtype) if plain else take(a, name)
             arrays.append(None if t is None else t.array)
-            if t is not None and t.kind != x.kind:
-                one_kind([x.kind, t.kind])
+            kinds += () if t is None else (t.kind,)
+        one_kind(kinds)
     bound = bound_to(kind, arrays, asked.arithmetic, asked.options)
-    return Call(bound, tuple(arrays), x.array.dtype, x.kind)
+    with computing(kind, bound.d, *arrays):
+        bound.op.check(*arrays)
+    return Call(bound, tuple(arrays), x.array.dtype, kinds)
+
+
+@contextmanager
+def computing(kind: type[Op], d: int, *arrays: Array | None) -> Iterator[None]:
+    """Values meet: refusals are signed, and numpy's scalars do not warn where IEEE arithmetic is silent."""
+    with speaking(kind.name, d), np.errstate(all="ignore"), meeting(*arrays):
+        yield
 
 
 _BOUND: dict[Any, Bound] = {}
-_QUICK: dict[Any, tuple[Callable[..., None], Shape, np.dtype[Any]]] = {}
+_QUICK: dict[Any, tuple[Callable[..., None], Shape, np.dtype[Any], int]] = {}
 
 
-def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: Any, options: Sequence[Any]) -> Any:
+@atexit.register
+def forget() -> None:
+    """Drop what is remembered; at the end of the process, so that the compiled core sees its tables go."""
+    _BOUND.clear()
+    _QUICK.clear()
+
+
+def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: str, options: Sequence[Any]) -> Any:
     """What a bound operator depends on: (shape, dtype) of the arrays and the options; None if it cannot be a key.
 
-    marshal tells 1, 1.0 and True apart, which are equal as keys; what it cannot write is not remembered.
+    marshal tells 1, 1.0 and True apart, which are equal as keys.
     """
     try:
-        return kind, facts, arithmetic, marshal.dumps(tuple(options), 2)
+        return kind, facts, arithmetic, marshal.dumps(options, 2)  # type: ignore[arg-type]
     except ValueError:
         return None
 
 
-def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: Any, options: Sequence[Any]) -> Bound:
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    return kind in _PLAIN or (kind in (tuple, list) and len(value) <= 64 and all(map(_is_plain, value)))
+
+
+_PLAIN = frozenset((int, float, bool, str, type(None)))
+
+
+def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, options: Sequence[Any]) -> Bound:
     """`bind`, remembered: a small operator takes less time than its checks do."""
-    if not isinstance(arithmetic, str):
-        return _bound_to(kind, arrays, arithmetic, options)
-    key = key_of(kind, tuple([None if a is None else (a.shape, a.dtype) for a in arrays]), arithmetic, options)
-    if key is None:
-        return _bound_to(kind, arrays, arithmetic, options)
+    # Anything with a buffer is bytes to marshal, whatever its dtype: only plain options are remembered.
+    if not all(map(_is_plain, options)):
+        return _bound_to(kind, arrays, options)
+    facts = tuple([None if a is None else (a.shape, a.dtype) for a in arrays])
+    key = key_of(kind, facts, arithmetic, tuple(options))
     if key not in _BOUND:
         if len(_BOUND) >= 4096:
-            _BOUND.clear()
-            _QUICK.clear()
-        _BOUND[key] = bound = _bound_to(kind, arrays, arithmetic, options)
+            forget()
+        _BOUND[key] = bound = _bound_to(kind, arrays, options)
         assert arrays[0] is not None
         if bound.kernels.forward is not None and arrays[0].dtype in FLOAT and not _wants_indices(bound.op):
-            _QUICK[key] = bound.kernels.forward, bound.out, arrays[0].dtype
+            _QUICK[key] = bound.kernels.forward, bound.out, arrays[0].dtype, bound.d
     return _BOUND[key]
 
 
-def _bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: Any, options: Sequence[Any]) -> Bound:
+def _bound_to(kind: type[Op], arrays: Sequence[Array | None], options: Sequence[Any]) -> Bound:
     bound = bind(kind, [None if a is None else a.shape for a in arrays], 2, options)
     with speaking(kind.name, bound.d):
-        if arithmetic not in ARITHMETICS:
-            raise ArgumentError("D9", f"arithmetic among {', '.join(ARITHMETICS)}", f"arithmetic={arithmetic!r}")
         assert arrays[0] is not None
         dtype = arrays[0].dtype
         for name, a in zip(kind.arrays, arrays, strict=True):
@@ -219,6 +259,9 @@ def _bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: Any, o
         if dtype == OBJECT:
             return bound
         op = bound.op.cast(dtype)
+        allocate(bound.out, dtype)  # before the kernels make tables of as many rows
+        if 0 in bound.out or bound.d > KERNEL_RANK:
+            return replace(bound, op=op)
         return replace(bound, op=op, kernels=op.kernels(prod(bound.batch), bound.shapes))
 
 
@@ -235,17 +278,19 @@ def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:
 
 def as_scalar(value: Any, name: str, dtype: np.dtype[Any]) -> Taken:
     """A plain number as an array without axes, in x's dtype."""
-    if isinstance(value, bool | np.bool_):
-        raise DTypeError("D1", f"{name} as a number", f"{name}={value!r} of type bool")
-    with np.errstate(over="ignore"):
-        return Taken(cells_of(value, name) if dtype == OBJECT else np.asarray(value, dtype))
+    return Taken(cells_of(value, name) if dtype == OBJECT else np.asarray(as_dtype(value, dtype), dtype))
 
 
 def one_kind(kinds: Sequence[str]) -> None:
     """Rule D3."""
     foreign = sorted({k for k in kinds if k != "numpy"})
     if len(foreign) > 1:
-        raise DTypeError("D3", "NumPy arrays and one other kind", f"{' and '.join(foreign)}", "Convert one of them.")
+        raise DTypeError(
+            "D3",
+            "NumPy arrays and one other kind",
+            f"{' and '.join(foreign)}",
+            "Convert one of them, or pass NumPy arrays.",
+        )
 
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -257,17 +302,19 @@ def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 @on_arrays
-def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Any:
+def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
     """The operator on arrays."""
     quick = _quickly(kind, operands, arithmetic, options)
     if quick is not None:
         return quick
-    call = prepare(Request(kind, tuple(operands), arithmetic, tuple(options)))
+    call = prepare(Request(kind, tuple(operands), arithmetic, options))
     op, out = call.bound.op, call.bound.out
-    with speaking(kind.name, call.bound.d):
+    with computing(kind, call.bound.d, *call.arrays):
         y = call.new(out)
         index = allocate(out, np.dtype(np.int64)) if _wants_indices(op) else None
-        if call.bound.kernels.forward is not None:
+        if y.size == 0:
+            pass
+        elif call.bound.kernels.forward is not None:
             call.bound.kernels.forward([dense(a) for a in call.arrays], y, index)
         else:
             arrays = [cells(a) for a in call.arrays]
@@ -278,8 +325,14 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Seque
         return call.result(y) if index is None else (call.result(y), call.result(index))
 
 
-def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Array | None:
+def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Array | None:
     """The short way for what was computed before: dense NumPy arrays of known shapes. None says to go the long way."""
+    if kind.scalars and type(operands[0]) is np.ndarray:
+        x, *numbers = operands
+        operands = [
+            x,
+            *(np.asarray(as_dtype(a, x.dtype)) if type(a) is float and x.dtype in FLOAT else a for a in numbers),
+        ]
     facts: list[Any] = []
     for a in operands:
         if a is None:
@@ -291,9 +344,10 @@ def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: 
     quick = _QUICK.get(key_of(kind, tuple(facts), arithmetic, options)) if type(arithmetic) is str else None
     if quick is None:
         return None
-    forward, out, dtype = quick
+    forward, out, dtype, d = quick
     y: Array = np.empty(out, dtype)
-    forward(operands, y, None)
+    with speaking(kind.name, d):
+        forward(operands, y, None)
     return y
 
 
@@ -314,12 +368,10 @@ def cells(a: Array | None) -> Array | None:
 
 
 def samples(bound: Bound, arrays: Sequence[Array | None]) -> Iterator[tuple[Shape, Array]]:
-    """x, sample by sample. numpy's scalars warn where IEEE arithmetic is silent."""
+    """x, sample by sample."""
     x = arrays[0]
     assert x is not None
-    with np.errstate(all="ignore"):
-        for at in np.ndindex(bound.batch):
-            yield at, x[at]
+    return ((at, x[at]) for at in cells_in(bound.batch))
 
 
 # ---- derivatives
@@ -331,15 +383,13 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, arithmetic: str = "fast", **options: Any) -> Any:
         call = _at(function, kind, primals, arithmetic, options)
         op = call.bound.op
-        with speaking(kind.name, call.bound.d):
+        with computing(kind, call.bound.d, *call.arrays):
             check_tangents(tangents, primals)
-            given = [
-                call.also(t, f"the tangent of {n}", () if a is None else a.shape)
-                for t, n, a in zip(tangents, kind.arrays, call.arrays, strict=False)
-            ]
-            directions = [*given, *(None for _ in call.arrays[len(given) :])]
+            names = [f"the tangent of {n}" for n in kind.arrays[: len(primals)]]
+            directions = call.also(tangents, names, [() if a is None else a.shape for a in call.arrays[: len(primals)]])
+            directions += [None] * (len(call.arrays) - len(primals))
             y = call.new(call.bound.out)
-            if all(t is None for t in directions):
+            if y.size == 0 or all(t is None for t in directions):
                 y[...] = 0
             elif call.bound.kernels.jvp is not None:
                 call.bound.kernels.jvp([dense(a) for a in call.arrays], [dense(t) for t in directions], y)
@@ -357,10 +407,10 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 
     def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
         call = _at(function, kind, primals, arithmetic, options)
-        with speaking(kind.name, call.bound.d):
-            g = call.also(cotangent, "the cotangent", call.bound.out)
-            if g is None:
-                raise DTypeError("D8", "a cotangent", "None")
+        with computing(kind, call.bound.d, *call.arrays):
+            if cotangent is None:
+                raise DTypeError("O3", "a cotangent", "None", f"Pass an array of shape {call.bound.out}.")
+            (g,) = call.also([cotangent], ["the cotangent"], [call.bound.out])
             results = [None if a is None else call.new(a.shape) for a in call.arrays]
             if call.bound.kernels.vjp is not None:
                 call.bound.kernels.vjp([dense(a) for a in call.arrays], np.asarray(dense(g)), results)
@@ -404,10 +454,10 @@ def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix:
 def lookup(op: Any) -> tuple[Callable[..., Any], type[Op]]:
     """An operator by its name, or by the public function itself."""
     for kind, function in ops.ALL.items():
-        if op in (kind.name, function, kind):
+        if op is function or op is kind or (isinstance(op, str) and op == kind.name):
             return function, kind
     names = ", ".join(kind.name for kind in ops.ALL)
-    raise ArgumentError("O1", f"an operator among {names}", f"{op!r}", who="lookup")
+    raise ArgumentError("O1", f"an operator among {names}", f"op={shown(op)}", "Pass its name or the function.")
 
 
 def output_shape(op: Any, *shapes: Shape, **options: Any) -> Shape:
@@ -419,15 +469,37 @@ def output_shape(op: Any, *shapes: Shape, **options: Any) -> Shape:
     >>> ln.output_shape(ln.conv, (8, 3, 32, 32), (16, 3, 5, 5), padding="same")
     (8, 16, 32, 32)
     """
-    return bound_of(op, shapes, options).out
+    with speaking("output_shape"):
+        return bound_of(op, shapes, options).out
 
 
 def bound_of(op: Any, shapes: Sequence[Any], options: Mapping[str, Any], lead: int = 2) -> Bound:
     """The operator value that these shapes and options make."""
     function, kind = lookup(op)
-    named: dict[str, Any] = {
-        n: tuple(integer("a shape", m) for m in s) for n, s in zip(kind.arrays, shapes, strict=False)
-    }
-    named |= dict.fromkeys((n for n in kind.scalars if n not in named), ())
-    asked = request(function, (), {**named, **options})
-    return bind(kind, [a if isinstance(a, tuple | None) else () for a in asked.operands], lead, asked.options)
+    given = {**dict.fromkeys((n for n in kind.scalars if n not in options), ()), **options}
+    named = dict(zip(kind.arrays, shapes, strict=False))
+    asked = named_request(function, named, {n: v for n, v in given.items() if n not in named or n in options}, lead)
+    outlines = [tuple(a[:65]) if is_sequence(a) else () for a in asked.operands]
+    with speaking(kind.name, known_rank(kind, outlines, lead, asked.options)):
+        check_arithmetic(asked)
+        if len(shapes) > len(kind.arrays):
+            need = f"the shapes of {', '.join(kind.arrays)}"
+            raise ArgumentError("O2", need, f"{len(shapes)} shapes", "Options are keywords.")
+        sizes = [
+            () if n in kind.scalars and not is_sequence(a) else check_sizes(n, a)
+            for n, a in zip(kind.arrays, asked.operands, strict=True)
+        ]
+    return bind(kind, sizes, lead, asked.options)
+
+
+def check_sizes(name: str, shape: Any) -> Shape | None:
+    """Rule O4."""
+    if shape is None and name != "x":
+        return None
+    if not is_sequence(shape) or len(shape) > 64:
+        got = f"{shown(shape)} of type {type(shape).__name__}"
+        raise DTypeError("O4", f"the shape of {name} as a tuple of at most 64 sizes", got, f"Pass {name}.shape.")
+    sizes = tuple(integer(f"a size of {name}", m) for m in shape)
+    if any(m < 0 for m in sizes):
+        raise ArgumentError("O4", f"sizes of {name} >= 0", f"shape {sizes}", f"Pass {name}.shape.")
+    return sizes

@@ -6,15 +6,18 @@ available as attributes, so that tools can sort refusals by rule without reading
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
+
+import numpy as np
 
 
 class LunetteError(Exception):
     """Anything lunette refuses. `rule` is the number of the rule in the operator's table."""
 
     def __init__(
-        self, rule: str, need: str, got: str, hint: str = "", *, who: str = "lunette", d: int | None = None
+        self, rule: str, need: str, got: str, hint: str, *, who: str = "lunette", d: int | None = None
     ) -> None:
         super().__init__(rule, need, got, hint)
         self.rule, self.need, self.got, self.hint = rule, need, got, hint
@@ -22,11 +25,11 @@ class LunetteError(Exception):
 
     def __str__(self) -> str:
         rank = "" if self.d is None else f" (d={self.d})"
-        hint = f" {self.hint}" if self.hint else ""
-        return f"{self.who}{rank} [{self.rule}] needs {self.need}; got {self.got}.{hint}"
+        return f"{self.who}{rank} [{self.rule}] needs {self.need}; got {self.got}. {self.hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.args, {"who": self.who, "d": self.d}
+        # From the attributes, not from args: a refusal is completed on its way out (the axis, who asked).
+        return type(self), (self.rule, self.need, self.got, self.hint), {"who": self.who, "d": self.d}
 
 
 class ShapeError(LunetteError, ValueError):
@@ -41,6 +44,21 @@ class DTypeError(LunetteError, TypeError):
     """An argument has a type, or a number type, that the operator cannot serve."""
 
 
+def shown(value: object) -> str:
+    """A value as a refusal quotes it: on one line, and never a long one.
+
+    >>> shown((1, 2)), len(shown([0] * 10**6))
+    ('(1, 2)', 86)
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # an integer of more digits than Python prints
+        return f"a value of type {type(value).__name__} that is too long to print"
+    return text if len(text) <= 120 else f"{text[:80]} ... {text[-1]}"
+
+
 class speaking:  # noqa: N801 (reads as a verb: with speaking("conv", d))
     """Rules deep inside do not know who asked; the operator signs the refusal on its way out.
 
@@ -53,7 +71,7 @@ class speaking:  # noqa: N801 (reads as a verb: with speaking("conv", d))
 
     __slots__ = ("d", "who")
 
-    def __init__(self, who: str, d: int | None = None) -> None:
+    def __init__(self, who: str, d: int | Callable[[], int | None] | None = None) -> None:
         self.who, self.d = who, d
 
     def __enter__(self) -> None:
@@ -66,4 +84,4 @@ class speaking:  # noqa: N801 (reads as a verb: with speaking("conv", d))
             if error.who == "lunette":
                 error.who = self.who
             if error.d is None:
-                error.d = self.d
+                error.d = self.d() if callable(self.d) else self.d

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from lunette.array import bound_of, lookup
-from lunette.errors import ShapeError
+from lunette.errors import ShapeError, speaking
 from lunette.op import Op
 from lunette.ops import AvgPool, Conv
 from lunette.window import Axis, Geometry, Shape, Window, integer, is_sequence, taps
@@ -238,12 +238,22 @@ def explain(op: Any, shape: Any, **arguments: Any) -> Explanation:
       o=1    · · ■ ■ ■ · ·   reads 1, 2, 3; divisor 3
       o=2    · · · · ■ ■ p   reads 3, 4; 1 padding; divisor 3
     """
+    with speaking("explain"):
+        return _explained(op, shape, dict(arguments))
+
+
+def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:
     _, kind = lookup(op)
     space = tuple(integer("shape", n) for n in (shape if is_sequence(shape) else (shape,)))
-    options = dict(arguments)
     length = next((len(options[k]) for k in ("kernel", "output_size") if is_sequence(options.get(k))), len(space))
     if length > len(space):
-        raise ShapeError("W3", f"a shape of {length} spatial sizes", f"shape={space}", who="explain", d=length)
+        raise ShapeError(
+            "W3",
+            f"a shape of {length} spatial sizes",
+            f"shape={space}",
+            "Pass the sizes of the spatial axes.",
+            d=length,
+        )
     space = space[len(space) - length :]
     if issubclass(kind, Conv):
         kernel = options.pop("kernel", 1)

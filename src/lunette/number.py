@@ -18,25 +18,29 @@ is the enclosing one, and where the winner is undecided every possible winner ca
 | N4   | lo <= hi, and no NaN, in an Interval                                  |
 | N5   | an index needs a winner that is decided                               |
 | N6   | an array of results fits into memory                                  |
+| N7   | the cells of one call add, multiply and compare with each other       |
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
+from itertools import product
 from math import prod
+from numbers import Real
 from typing import Any, Final, Literal
 
 import flint
 import numpy as np
 import numpy.typing as npt
 
-from lunette.errors import ArgumentError, DTypeError, ShapeError
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
 from lunette.window import Shape
 
 Array = npt.NDArray[Any]
@@ -147,8 +151,17 @@ class Interval:
     def __post_init__(self) -> None:
         if self.hi is None:
             object.__setattr__(self, "hi", self.lo)
-        if np.shape(self.lo) != np.shape(self.hi) or not np.all(np.less_equal(self.lo, self.hi)):
-            raise ArgumentError("N4", "lo <= hi and no NaN", f"lo={self.lo!r}, hi={self.hi!r}", who="Interval")
+        got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
+        try:
+            if any(np.asarray(end).dtype.kind in "bcmMSU" for end in (self.lo, self.hi)):
+                raise TypeError  # numpy compares these, but they are not real numbers
+            ordered = np.shape(self.lo) == np.shape(self.hi) and bool(np.all(np.less_equal(self.lo, self.hi)))
+        except (TypeError, ValueError) as error:
+            raise DTypeError("N4", "ends with an order", got, "Pass two real numbers.", who="Interval") from error
+        if not ordered:
+            raise ArgumentError(
+                "N4", "lo <= hi and no NaN", got, "Swap the ends, or pass one for a point.", who="Interval"
+            )
 
     @staticmethod
     def of(a: Number) -> Interval:
@@ -159,6 +172,8 @@ class Interval:
         return bool(self.lo <= a <= self.hi)
 
     def __add__(self, other: Number) -> Interval:
+        if isinstance(other, Dual):
+            return NotImplemented
         b = Interval.of(other)
         return Interval(_sum(self.lo, b.lo, _below), _sum(self.hi, b.hi, _above))
 
@@ -168,12 +183,16 @@ class Interval:
         return Interval(-self.hi, -self.lo)
 
     def __sub__(self, other: Number) -> Interval:
+        if isinstance(other, Dual):
+            return NotImplemented
         return self + -Interval.of(other)
 
     def __rsub__(self, other: Number) -> Interval:
         return Interval.of(other) + -self
 
     def __mul__(self, other: Number) -> Interval:
+        if isinstance(other, Dual):
+            return NotImplemented
         b = Interval.of(other)
         ends = [(p, q) for p in (self.lo, self.hi) for q in (b.lo, b.hi)]
         return Interval(min(_product(p, q, _below) for p, q in ends), max(_product(p, q, _above) for p, q in ends))
@@ -181,9 +200,11 @@ class Interval:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Number) -> Interval:
+        if isinstance(other, Dual):
+            return NotImplemented
         b = Interval.of(other)
         if b.lo <= 0 <= b.hi:
-            raise ArgumentError("N4", "a divisor without zero", f"{b}", who="Interval")
+            raise ArgumentError("N4", "a divisor without zero", f"{b}", "Narrow the divisor.", who="Interval")
         ends = [(p, q) for p in (self.lo, self.hi) for q in (b.lo, b.hi)]
         return Interval(min(_quotient(p, q, _below) for p, q in ends), max(_quotient(p, q, _above) for p, q in ends))
 
@@ -193,7 +214,7 @@ class Interval:
     def __abs__(self) -> Interval:
         if self.lo >= 0:
             return self
-        return -self if self.hi <= 0 else Interval(0 * self.hi, max(-self.lo, self.hi))
+        return -self if self.hi <= 0 else Interval(0, max(-self.lo, self.hi))
 
     def __gt__(self, other: Number) -> bool:
         """Certainly greater: every number here exceeds every number there."""
@@ -281,18 +302,22 @@ def _dyadic(a: Number) -> flint.arb:
     return flint.arb(flint.fmpq(q.numerator, q.denominator))
 
 
+_TINY: Final = flint.arb(2) ** -2000
+
+
 def _ball(a: Number, f: Callable[[flint.arb], flint.arb], outward: Outward) -> float:
     """F at one end, enclosed by a ball and rounded outward. f is increasing and non-negative, or a logarithm."""
     if a == -math.inf or (a == 0 and f is flint.arb.log):
         return -math.inf if f is flint.arb.log else 0.0
     if a == math.inf:
         return math.inf
-    if f is flint.arb.exp and not -1e4 < a < 1e4:  # far outside the floats: do not build the huge fraction
-        return outward(Fraction(2) ** (2000 if a > 0 else -2000))
     ball = f(_dyadic(a))
     end = ball.lower() if outward is _below else ball.upper()
     if not end.is_finite():
         return outward_infinity(outward)
+    if end != 0 and not _TINY < abs(end) < 1 / _TINY:  # far outside the floats: do not build the huge fraction
+        far = Fraction(2) ** (2000 if abs(end) > 1 else -2000)
+        return outward(far if end > 0 else -far)
     q = end.fmpq()
     return outward(Fraction(int(q.p), int(q.q)))
 
@@ -324,9 +349,9 @@ def divide(a: Number, b: Number) -> Number:
 
 
 def mean(cells: Sequence[Number], divisor: Number, zero: Number = 0) -> Number:
-    """The sum divided once. A float sum that overflows although no cell is infinite is redone on halved cells."""
+    """The sum divided once. A float sum that is not finite may have overflowed on its way: it is redone scaled."""
     result = divide(total(cells, zero), divisor)
-    if is_float(result) and not math.isfinite(result) and all(is_float(c) and math.isfinite(c) for c in cells):
+    if is_float(result) and not math.isfinite(result):
         bits = len(cells).bit_length()
         kind = type(result)
         small = divide(total([c * kind(2.0**-bits) for c in cells]), divisor)
@@ -371,6 +396,22 @@ def sign(a: Number) -> int:
     return int(a > 0) - int(a < 0)
 
 
+def is_real(a: object) -> bool:
+    """A plain real number, which takes the number type of the cells it meets; True and False are none."""
+    return (isinstance(a, Real | Decimal) or is_float(a)) and not isinstance(a, bool | np.timedelta64)
+
+
+def as_dtype(value: Number, dtype: np.dtype[Any]) -> float:
+    """A plain real number rounded to a dtype; what is too large becomes infinite."""
+    with np.errstate(all="ignore"):
+        try:
+            return float(dtype.type(float(value)))
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+        except ValueError:  # a signalling NaN of Decimal
+            return math.nan
+
+
 def like(value: Number, cell: Number) -> Number:
     """A Python number in the number type of `cell`: options are converted to x's type before they meet x.
 
@@ -382,6 +423,8 @@ def like(value: Number, cell: Number) -> Number:
         value = value[()]
     if isinstance(value, np.integer):
         value = int(value)
+    if isinstance(value, Decimal) and value.is_finite() and not isinstance(cell, Decimal):
+        value = Fraction(value)
     if not isinstance(value, int | float | Fraction | np.floating) or isinstance(value, bool):
         return value
     if is_float(cell):
@@ -422,13 +465,13 @@ def winners(cells: Sequence[Number], ties: Ties) -> Winners:
     """Who wins a maximum. Among NaN cells, and among equal cells, the first comes first."""
     values = [primal(c) for c in cells]
     if any(is_enclosure(v) for v in values):
-        possible = tuple(p for p, v in enumerate(values) if not any(_less(v, u) for u in values))
+        possible = tuple(p for p, v in enumerate(values) if not any(less(v, u) for u in values))
         return Winners(possible) if len(possible) == 1 else Winners(possible, unit=_unit(values))
     places = [p for p, v in enumerate(values) if is_nan(v)]
     if not places:
         best = 0
         for p, v in enumerate(values):
-            if _less(values[best], v):
+            if less(values[best], v):
                 best = p
         places = [p for p, v in enumerate(values) if v == values[best]]
     if ties == "first":
@@ -477,14 +520,20 @@ def place(cells: Sequence[Number]) -> int:
     return who.places[0]
 
 
-def _less(a: Number, b: Number) -> bool:
+_COMPLEX: Final = (complex, np.complexfloating)
+
+
+def less(a: Number, b: Number) -> bool:
+    """Certainly less. Rule N2."""
     try:
+        if isinstance(a, _COMPLEX) or isinstance(b, _COMPLEX):  # numpy's have an order, that of their real parts first
+            raise TypeError
         return bool(a < b)
     except TypeError as error:
         raise DTypeError(
             "N2",
             "numbers with an order",
-            f"{type(b).__name__}",
+            f"cells of type {' and '.join(sorted({type(a).__name__, type(b).__name__}))}",
             "Complex numbers and symbols serve the linear operators: conv, conv_transpose and the averages.",
         ) from error
 
@@ -500,8 +549,7 @@ def between_minus_one_and_one(a: Number) -> Number:
 
 def magnitude(a: Number) -> Number:
     """The absolute value, of ordered numbers only."""
-    if isinstance(primal(a), complex):
-        _less(primal(a), primal(a))
+    less(0, primal(a))
     return abs(a)
 
 
@@ -549,9 +597,7 @@ def power(a: Number, p: Number) -> Number:
         return a ** like(p, a)
     if is_float(a):
         return type(a)(a ** type(a)(p))
-    if isinstance(p, int | float) and float(p).is_integer():
-        return a ** int(p)
-    raise cannot(f"power {p}", a)
+    raise cannot("roots", a)
 
 
 def _lower_power(a: Number, p: Number) -> Number:
@@ -563,7 +609,10 @@ def cannot(what: str, a: Number) -> DTypeError:
     """The refusal for a number type without the functions an operator needs."""
     kind = type(primal(a)).__name__
     return DTypeError(
-        "N3", f"a number type with {what}", f"{kind}", "float, numpy.float32, decimal.Decimal and flint.arb have it."
+        "N3",
+        f"a number type with {what}",
+        f"cells of type {kind}",
+        "float, numpy.float32, decimal.Decimal, flint.arb and Interval have it.",
     )
 
 
@@ -580,9 +629,9 @@ def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
     except (MemoryError, ValueError, OverflowError) as error:
         raise ShapeError(
             "N6",
-            f"an output of at most {_MEMORY} bytes",
+            f"an output that fits into {_MEMORY} bytes of memory",
             f"shape {shape}, {size} bytes",
-            "Take less padding or a larger stride.",
+            "Take less padding, a larger stride or a smaller batch.",
         ) from error
 
 
@@ -591,42 +640,64 @@ _MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 def cells_of(x: object, name: str = "x") -> Array:
     """Any nested list or array as an object array of numbers, each exactly the number it was."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError("N1", "an array without a mask", f"{name} as a masked array", f"Pass {name}.filled(...).")
+    if isinstance(x, np.ndarray) and (x.dtype.kind in "iu" or x.dtype in (np.float64, np.complex128)):
+        return x.astype(object)
+    array: Array
     if isinstance(x, np.ndarray) and x.dtype != object:
-        if x.dtype.kind in "iu" or x.dtype in (np.float64, np.complex128):
-            return x.astype(object)
-        if x.dtype.kind not in "fcV" or x.dtype.names:
-            raise DTypeError("N1", "numbers", f"{name} of dtype {x.dtype}")
-        out: Array = np.empty(x.shape, object)
-        for cell in np.ndindex(x.shape):
-            out[cell] = x[cell]
-        return out
-    try:
-        array: Array = np.array(x, dtype=object)
-    except ValueError as error:
-        raise DTypeError("N1", "rows of equal length", f"{name} with rows of different lengths") from error
-    for cell in np.ndindex(array.shape):
+        array = np.empty(x.shape, object)  # numpy's own scalars, which astype(object) would widen
+        for cell in cells_in(x.shape):
+            array[cell] = x[cell]
+    else:
+        try:
+            array = np.array(x, dtype=object)
+        except Exception as error:  # ragged rows, or arrays of other libraries among the cells that refuse in their way
+            got = f"{name} of type {type(x).__name__}: {shown(str(error))}"
+            raise DTypeError("N1", "numbers in rows of equal length", got, "Make every row as long.") from error
+    for cell in cells_in(array.shape):
         array[cell] = _number(array[cell], name, cell)
     return array
 
 
+def cells_in(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every cell in row-major order, at any rank."""
+    return iter(()) if 0 in shape else product(*map(range, shape))
+
+
 def _number(a: object, name: str, cell: tuple[int, ...]) -> Number:
-    if isinstance(a, np.integer):
-        return int(a)
-    if isinstance(a, bool | np.bool_ | str | bytes | list | tuple | dict) or not hasattr(a, "__mul__"):
-        got = (
-            f"{type(a).__name__} at {name}[{', '.join(map(str, cell))}]"
-            if cell
-            else f"{name} of type {type(a).__name__}"
-        )
-        hint = "Rows must have equal lengths." if isinstance(a, list | tuple) else ""
-        raise DTypeError("N1", "numbers", got, hint)
-    return a
+    strange = isinstance(
+        a, bool | np.bool_ | str | bytes | Collection | type | np.void | np.datetime64 | np.timedelta64
+    )
+    if strange or not hasattr(a, "__mul__"):
+        place = f"{name}[{', '.join(map(str, cell))}]" if cell else name
+        ragged = isinstance(a, list | tuple | np.ndarray)
+        hint = "Make every row as long." if ragged else "Pass an array or nested lists of numbers."
+        raise DTypeError("N1", "numbers", f"{place}={shown(a)} of type {type(a).__name__}", hint)
+    return int(a) if isinstance(a, np.integer) else a
+
+
+@contextmanager
+def meeting(*arrays: Array | None) -> Iterator[None]:
+    """While cells meet in sums, products and comparisons: rule N7 for what their number types refuse."""
+    try:
+        yield
+    except LunetteError:
+        raise
+    except (TypeError, ArithmeticError) as error:
+        kinds = sorted({type(c).__name__ for a in arrays if a is not None for c in a.ravel()})
+        raise DTypeError(
+            "N7",
+            "cells that add, multiply and compare with each other",
+            f"cells of type {' and '.join(kinds)}: {shown(str(error))}",
+            "Convert all arrays to one number type.",
+        ) from error
 
 
 def each(f: Callable[..., object], *arrays: Array) -> Array:
     """F cell by cell."""
     out: Array = np.empty(arrays[0].shape, object)
-    for cell in np.ndindex(out.shape):
+    for cell in cells_in(out.shape):
         out[cell] = f(*(a[cell] for a in arrays))
     return out
 
@@ -636,13 +707,7 @@ def exact(values: npt.ArrayLike) -> Array:
     return each(Fraction, cells_of(np.asarray(values)))
 
 
-def as_dtype(value: Number, dtype: np.dtype[Any]) -> float:
-    """A plain number rounded to a dtype."""
-    with np.errstate(over="ignore"):
-        return float(dtype.type(float(value)))
-
-
 def zero_of(*arrays: Array | None) -> Number:
     """Zero in the number type of the first cell there is."""
-    cell = next((a.flat[0] for a in arrays if a is not None and a.size), 0)
+    cell = next((a[(0,) * a.ndim] for a in arrays if a is not None and a.size), 0)
     return like(0, cell) * 1 if is_float(primal(cell)) else 0

@@ -8,23 +8,25 @@ signature and one door.
 | rule | says                                                              |
 |------|-------------------------------------------------------------------|
 | O1   | the operator is one of lunette's, by name or as the function      |
-| O2   | the arguments are those that the operator has                     |
+| O2   | arguments are those the operator has, and required ones are given |
 | O3   | primals and tangents are tuples of the operator's arrays          |
+| O4   | a shape is a tuple of at most 64 integers >= 0                    |
 """
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, speaking
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
 from lunette.number import Array
-from lunette.window import Shape
+from lunette.window import Shape, is_sequence
 
 Arrays = Sequence[Array | None]
 Shapes = Sequence[Shape | None]
@@ -108,6 +110,10 @@ class Op(ABC):
         """The operator with its numeric options rounded to a dtype, as x's cells are."""
         return self
 
+    def check(self, *arrays: Array | None) -> None:
+        """The rules that values must keep, not only shapes; before anything is computed."""
+        return
+
 
 # ---- one door for every kind of operand
 
@@ -128,11 +134,11 @@ class Bound:
 
 def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> Bound:
     """Check everything that can be checked without data."""
+    x = shapes[0]
+    assert x is not None
     with speaking(kind.name):
         d = kind.rank(shapes, lead, *options)
     with speaking(kind.name, d):
-        x = shapes[0]
-        assert x is not None
         if len(x) < d + 1:
             raise ShapeError(
                 "W3",
@@ -163,8 +169,9 @@ class Placeholder:
         return Request(kind, tuple(operands), arithmetic, tuple(options))
 
 
-Handler = Callable[[type[Op], Sequence[Any], str, Sequence[Any]], Any]
+Handler = Callable[[type[Op], Sequence[Any], str, tuple[Any, ...]], Any]
 _on_arrays: list[Handler] = []
+ARITHMETICS = ("fast",)
 
 
 def on_arrays(handler: Handler) -> Handler:
@@ -181,37 +188,129 @@ def apply(kind: type[Op], operands: Sequence[Any], arithmetic: str, *options: An
     return _on_arrays[0](kind, operands, arithmetic, options)
 
 
-def request(function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> Request:
-    """The request that this call makes, x being its first argument."""
-    try:
-        rest = dict(options)
-        x, *others = arguments or (rest.pop("x"),)
-        asked: Request = function(Placeholder(), *others, **rest)
-    except (TypeError, KeyError) as error:
-        if isinstance(error, LunetteError):
-            raise
-        wanted = ", ".join(inspect.signature(function).parameters)
-        raise ArgumentError("O2", f"arguments ({wanted})", str(error), who=function.__name__) from None
-    return replace(asked, operands=(x, *asked.operands[1:]))
+@lru_cache
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a public function; its first is x."""
+    return inspect.signature(function).parameters
 
 
-def request_at(function: Callable[..., Any], kind: type[Op], primals: Any, options: Mapping[str, Any]) -> Request:
+def request(
+    function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any], lead: int = 2
+) -> Request:
+    """The request that this call makes, its arguments given by position and by name."""
+    names = [n for n, p in parameters_of(function).items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return named_request(function, dict(zip(names, arguments, strict=False)), options, lead, arguments[len(names) :])
+
+
+def named_request(
+    function: Callable[..., Any],
+    operands: Mapping[str, Any],
+    options: Mapping[str, Any],
+    lead: int,
+    extra: Sequence[Any] = (),
+) -> Request:
+    """Rule O2: every argument is one the function has, given once, and none is missing."""
+    parameters = parameters_of(function)
+    given = {**operands, **options}
+    x, *_ = parameters
+    wrong = [f"{len(operands) + len(extra)} arguments by position"] if extra else []
+    wrong += [f"{n} twice" for n in operands if n in options]
+    wrong += [f"an unknown {n}" for n in given if n not in parameters]
+    missing = [f"no {n}" for n, p in parameters.items() if n not in given and p.default is p.empty]
+    known = {n: v for n, v in given.items() if n in parameters}
+    absent = {n: None for n, p in parameters.items() if p.default is p.empty}
+    asked: Request = function(**{**absent, **known, x: Placeholder()})
+    asked = replace(asked, operands=(given.get(x), *asked.operands[1:]))
+    if wrong or missing:
+        raise ArgumentError(
+            "O2",
+            f"arguments among ({', '.join(parameters)})",
+            " and ".join(wrong + missing),
+            "Arrays come first, options are keywords.",
+            who=function.__name__,
+            d=None if missing else known_rank(asked.kind, map(outline, asked.operands), lead, asked.options),
+        )
+    return asked
+
+
+def request_at(
+    function: Callable[..., Any], kind: type[Op], primals: Any, options: Mapping[str, Any], lead: int = 2
+) -> Request:
     """The request whose derivative is asked for. Array arguments that are not primals may be among the options."""
-    with speaking(kind.name):
-        _check_tuple(primals, "primals")
-        least = sum(n not in (*kind.scalars, "b") for n in kind.arrays)
-        if not least <= len(primals) <= len(kind.arrays):
-            raise ArgumentError("O3", f"primals ({', '.join(kind.arrays)})", f"{len(primals)} of them")
-    return request(function, (), {**dict(zip(kind.arrays, primals, strict=False)), **options})
+    given = primals if isinstance(primals, tuple | list) else (primals,)
+    named = dict(zip(kind.arrays, given, strict=False))
+
+    def d() -> int | None:
+        every = {n: named.get(n) for n in kind.arrays if n in named or n not in options}
+        try:
+            asked = named_request(function, every, {n: v for n, v in options.items() if n not in every}, lead)
+        except LunetteError:
+            return None
+        return known_rank(kind, map(outline, asked.operands), lead, asked.options)
+
+    with speaking(kind.name, d):
+        check_tuple(primals, "primals")
+        check_primals(kind, primals)
+    return named_request(function, named, options, lead)
+
+
+def known_rank(kind: type[Op], shapes: Iterable[Shape], lead: int, options: Sequence[Any]) -> int | None:
+    """The number of spatial axes, where the arguments tell it although they may be wrong otherwise."""
+    try:
+        return kind.rank(list(shapes), lead, *options)
+    except LunetteError:
+        return None
+
+
+def outline(a: Any) -> Shape:
+    """The shape of an array or of nested lists, judged by their first rows."""
+    if hasattr(a, "shape"):
+        return tuple(a.shape) if is_sequence(a.shape) else ()
+    sizes: list[int] = []
+    while is_sequence(a) and len(sizes) < 64:
+        sizes.append(len(a))
+        a = a[0] if len(a) else None
+    return tuple(sizes)
+
+
+# ---- rules of the door, for arrays and for the specification (D7 and D9 are in the table of lunette.array)
+
+
+def check_arithmetic(asked: Request) -> None:
+    """Rule D9."""
+    given: object = asked.arithmetic
+    if not isinstance(given, str) or given not in ARITHMETICS:
+        names = ", ".join(f'"{a}"' for a in ARITHMETICS)
+        got = f"arithmetic={shown(given)}"
+        raise ArgumentError("D9", f"arithmetic among {names}", got, 'Leave it out for "fast".')
+
+
+def check_tuple(values: Any, name: str) -> None:
+    """Rule O3, the type."""
+    if not isinstance(values, tuple | list):
+        got = f"{name} of type {type(values).__name__}"
+        raise DTypeError("O3", f"{name} as a tuple of arrays", got, f"Write ({name[:-1]},).")
+
+
+def check_primals(kind: type[Op], primals: Sequence[Any]) -> None:
+    """Rule O3, the number of primals."""
+    least = sum(n not in (*kind.scalars, "b") for n in kind.arrays)
+    if not least <= len(primals) <= len(kind.arrays):
+        names = [f"({', '.join(kind.arrays[:n])}{',' * (n == 1)})" for n in range(least, len(kind.arrays) + 1)]
+        got = f"{len(primals)} primals"
+        raise ArgumentError("O3", f"primals {' or '.join(names)}", got, "Everything that is no array is a keyword.")
 
 
 def check_tangents(tangents: Any, primals: Sequence[Any]) -> None:
-    """Rule O3."""
-    _check_tuple(tangents, "tangents")
+    """Rule O3, the number of tangents."""
+    check_tuple(tangents, "tangents")
     if len(tangents) != len(primals):
-        raise ArgumentError("O3", f"{len(primals)} tangents, one per primal", f"{len(tangents)}")
+        need = f"{len(primals)} tangents, one per primal"
+        raise ArgumentError("O3", need, f"{len(tangents)} tangents", "A tangent None means zero.")
 
 
-def _check_tuple(values: Any, name: str) -> None:
-    if not isinstance(values, tuple | list):
-        raise DTypeError("O3", f"{name} as a tuple of arrays", f"{type(values).__name__}", f"Write ({name[:-1]},).")
+def check_shape(name: str, wanted: Shape, got: Shape) -> None:
+    """Rule D7."""
+    if got != wanted:
+        hint = "A cotangent is like the output." if "cotangent" in name else "A tangent is like its primal, or None."
+        raise ShapeError("D7", f"{name} of shape {wanted}", f"shape {got}", hint)

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from lunette.errors import ArgumentError, ShapeError, speaking
+from lunette.errors import ArgumentError, ShapeError, shown, speaking
 from lunette.number import OBJECT, Array, allocate, cells_of, zero_of
 from lunette.ops import Conv
 from lunette.window import (
@@ -93,13 +93,13 @@ def planar(name: str, function: Callable[P, R]) -> Callable[P, R]:
 def _size(name: str, value: object) -> int:
     n = integer(name, value)
     if n < 0:
-        raise ArgumentError("F1", f"{name} >= 0", f"{name}={n}")
+        raise ArgumentError("F1", f"{name} >= 0", f"{name}={n}", "Sizes count cells.")
     return n
 
 
 def _sizes(name: str, values: object) -> Shape:
     if not is_sequence(values):
-        raise ArgumentError("F1", f"{name} as one size per spatial axis", f"{name}={values!r}")
+        raise ArgumentError("F1", f"{name} as one size per spatial axis", f"{name}={shown(values)}", "Pass a tuple.")
     return tuple(_size(name, v) for v in values)  # type: ignore[attr-defined]
 
 
@@ -135,7 +135,7 @@ def _input(input_shape: object, channels: Shape, d: int) -> Shape:
 
 def _kernel(kernel: Ints, x: Array, g: Array) -> Shape:
     """The spatial kernel of a weight that is not given."""
-    d = spatial_axes("kernel", kernel, None, x.ndim - 1)
+    d = spatial_axes("kernel", kernel, None, x.shape, 1)
     for a, name in ((x, "x"), (g, "g")):
         _axes(a, name, d + 1, hint="The kernel has one entry per spatial axis, behind a channel axis.")
     sizes = per_axis("kernel", kernel, d)
@@ -331,7 +331,7 @@ def avg_pool_backward(
 ) -> Array:
     """What g sends to the input of `avg_pool`: an equal share to every cell of each window."""
     g = cells_of(g, "g")
-    d = spatial_axes("kernel", kernel, None, g.ndim - 1)
+    d = spatial_axes("kernel", kernel, None, g.shape, 1)
     x = _blank(_input(input_shape, g.shape[: max(g.ndim - d, 0)], d), g)
     dx: Array = _run["avg_pool_vjp"]((x,), g, kernel=per_axis("kernel", kernel, d), stride=stride, padding=padding)[0]
     return dx
@@ -377,7 +377,7 @@ def _bin(n: int, m: int, o: int) -> tuple[int, int]:
     cells, at = _size("n", n), integer("o", o)
     bins = Bins(integer("m", m))
     if not 0 <= at < bins.out(cells):
-        raise ArgumentError("F4", f"0 <= o < m = {bins.m}", f"o={at}")
+        raise ArgumentError("F4", f"0 <= o < m = {bins.m}", f"o={at}", "o counts bins from 0.")
     r = bins.reach(at, cells)
     return r.i, r.i + r.count
 

@@ -12,15 +12,28 @@ pools whose kernel is a tuple (*space) alone, which is one channel.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lunette import ops, seeds
-from lunette.errors import ShapeError, speaking
-from lunette.number import OBJECT, Array, allocate, cells_of
-from lunette.op import Bound, Op, Request, bind, check_tangents, request, request_at
+from lunette.errors import DTypeError, ShapeError, speaking
+from lunette.number import OBJECT, Array, allocate, cells_of, meeting
+from lunette.op import (
+    Bound,
+    Op,
+    Request,
+    bind,
+    check_arithmetic,
+    check_shape,
+    check_tangents,
+    known_rank,
+    outline,
+    request,
+    request_at,
+)
 
 # ---- the operators
 
@@ -30,19 +43,17 @@ class _Sample:
 
     def __init__(self, asked: Request) -> None:
         kind = asked.kind
-        with speaking(kind.name):
-            self.arrays = [
-                None if a is None else cells_of(a, n) for a, n in zip(asked.operands, kind.arrays, strict=True)
-            ]
-            x = self.arrays[0]
-            assert x is not None
+        with speaking(kind.name, lambda: known_rank(kind, map(outline, asked.operands), 1, asked.options)):
+            check_arithmetic(asked)
+            x = cells_of(asked.operands[0])
+            self.arrays: list[Array | None] = [x]
+            for name, a in zip(kind.arrays[1:], asked.operands[1:], strict=True):
+                self.arrays.append(None if a is None else cells_of(a, name))
             d = kind.rank([None if a is None else a.shape for a in self.arrays], 1, *asked.options)
         # The seeds have a form without channels for every pool; here it is one channel that is dropped again.
         self.single = len(kind.arrays) - len(kind.scalars) == 1 and x.ndim == d
         self.arrays[0] = self.widen(x)
         self.bound: Bound = bind(kind, [None if a is None else a.shape for a in self.arrays], 1, asked.options)
-        with speaking(kind.name, d):
-            allocate(self.bound.out, OBJECT)  # the room that the numbers will take, or a refusal
         if self.bound.batch:
             raise ShapeError(
                 "W3",
@@ -52,6 +63,16 @@ class _Sample:
                 who=kind.name,
                 d=d,
             )
+        with self.computing():
+            self.bound.op.check(*self.arrays)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        with speaking(self.bound.op.name, self.bound.d), np.errstate(all="ignore"), meeting(*self.arrays):
+            yield
+
+    def new(self) -> Array:
+        return allocate(self.bound.out, OBJECT)
 
     def widen(self, a: Array) -> Array:
         return a[None] if self.single else a
@@ -63,30 +84,38 @@ class _Sample:
 def _forward(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     @functools.wraps(function)
     def spec(*arrays: Any, **options: Any) -> Any:
-        sample = _Sample(request(function, arrays, options))
+        sample = _Sample(request(function, arrays, options, 1))
         op = sample.bound.op
-        with speaking(kind.name, sample.bound.d), np.errstate(all="ignore"):
-            y = sample.narrow(op.spec(*sample.arrays))
+        with sample.computing():
+            y = index = sample.new()
+            if y.size:
+                y = op.spec(*sample.arrays)
             if not getattr(op, "return_indices", False):
-                return y
-            index = op.indices(sample.arrays[0])  # type: ignore[attr-defined]
-            return y, sample.narrow(index.astype(np.int64))
+                return sample.narrow(y)
+            if y.size:
+                index = op.indices(sample.arrays[0])  # type: ignore[attr-defined]
+            return sample.narrow(y), sample.narrow(index.astype(np.int64))
 
     return spec
 
 
 def _jvp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **options: Any) -> Array:
-        sample = _Sample(request_at(function, kind, primals, options))
-        with speaking(kind.name, sample.bound.d), np.errstate(all="ignore"):
+        sample = _Sample(request_at(function, kind, primals, options, 1))
+        with sample.computing():
             check_tangents(tangents, primals)
-            directions = [None if t is None else cells_of(t, "a tangent") for t in tangents]
+            names = [f"the tangent of {n}" for n in kind.arrays]
+            directions = [None if t is None else cells_of(t, n) for t, n in zip(tangents, names, strict=False)]
             directions += [None] * (len(sample.arrays) - len(directions))
             if directions[0] is not None:
                 directions[0] = sample.widen(directions[0])
-            _same_shapes(sample.arrays, directions, kind)
-            if all(t is None for t in directions):
-                return sample.narrow(np.full(sample.bound.out, 0, object))
+            for name, a, t in zip(names, sample.arrays, directions, strict=True):
+                if t is not None:
+                    check_shape(name, () if a is None else a.shape, t.shape)
+            y = sample.new()
+            if y.size == 0 or all(t is None for t in directions):
+                y[...] = 0
+                return sample.narrow(y)
             return sample.narrow(sample.bound.op.jvp(sample.arrays, directions))
 
     return _named(jvp, function, "jvp")
@@ -94,21 +123,16 @@ def _jvp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 
 def _vjp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def vjp(primals: Sequence[Any], cotangent: Any, **options: Any) -> tuple[Array, ...]:
-        sample = _Sample(request_at(function, kind, primals, options))
-        with speaking(kind.name, sample.bound.d), np.errstate(all="ignore"):
+        sample = _Sample(request_at(function, kind, primals, options, 1))
+        with sample.computing():
+            if cotangent is None:
+                raise DTypeError("O3", "a cotangent", "None", f"Pass an array of shape {sample.bound.out}.")
             g = sample.widen(cells_of(cotangent, "the cotangent"))
-            if g.shape != sample.bound.out:
-                raise ShapeError("D7", f"a cotangent of shape {sample.bound.out}", f"shape {g.shape}")
+            check_shape("the cotangent", sample.bound.out, g.shape)
             first, *rest = sample.bound.op.vjp(sample.arrays, g)
             return (sample.narrow(first), *rest)[: len(primals)]
 
     return _named(vjp, function, "vjp")
-
-
-def _same_shapes(primals: Sequence[Array | None], tangents: Sequence[Array | None], kind: type[Op]) -> None:
-    for name, a, t in zip(kind.arrays, primals, tangents, strict=True):
-        if t is not None and (a is None or a.shape != t.shape):
-            raise ShapeError("D7", f"a tangent of {name} of shape {None if a is None else a.shape}", f"shape {t.shape}")
 
 
 def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix: str) -> Callable[..., Any]:

@@ -11,14 +11,15 @@ a reach is five numbers however large the kernel is.
 | W1   | kernel, stride and dilation are integers >= 1                                                     |
 | W2   | the padded input holds at least one window: n + lo + hi >= span                                   |
 | W3   | x has a channel axis and d spatial axes behind its batch axes                                     |
-| W4   | one int, or one entry per spatial axis                                                            |
+| W4   | one integer below 2**63, or one per spatial axis                                                  |
 | W5   | padding is an int, one int or one (lo, hi) pair per axis, "valid", "same" or "same_lower"         |
 | W6   | padding is >= 0                                                                                   |
 | W7   | every spatial size is >= 1 where bins or transposed windows read it                               |
 | W8   | output_size entries are integers >= 1, or None to keep the input's size                           |
 | W9   | a transposed window has an output: (n-1)*stride - lo - hi + span + output_padding >= 1            |
 | W10  | 0 <= output_padding < max(stride, dilation); 0 with "same" padding                                |
-| W11  | spatial, if given, is the number of spatial axes that the other arguments have                    |
+| W11  | spatial, if given, is >= 0 and the number of spatial axes that the other arguments have           |
+| W12  | a flag is True or False                                                                           |
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
 
 Cell = tuple[int, ...]
 Shape = tuple[int, ...]
@@ -76,6 +77,10 @@ class Geometry(ABC):
         """How many cells of the window of o lie inside the padded input: all it reads, unless there is padding."""
         return self.reach(o, n, least, most).count
 
+    def first_empty(self, n: int) -> int | None:
+        """The first output cell that reads no input cell, if there is one; bins always read some."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Axis(Geometry):
@@ -97,10 +102,14 @@ class Axis(Geometry):
     def __post_init__(self) -> None:
         for name in ("kernel", "stride", "dilation"):
             if getattr(self, name) < 1:
-                raise ArgumentError("W1", f"{name} >= 1 on every axis", f"{name}={getattr(self, name)}")
+                raise ArgumentError(
+                    "W1", f"{name} >= 1 on every axis", f"{name}={getattr(self, name)}", f"The least {name} is 1."
+                )
         for name in ("lo", "hi"):
             if getattr(self, name) < 0:
-                raise ArgumentError("W6", "padding >= 0", f"{getattr(self, name)}", "Slice x to crop it.")
+                raise ArgumentError(
+                    "W6", "padding >= 0", f"padding {name}={getattr(self, name)}", "Slice x to crop it."
+                )
 
     @classmethod
     def same(cls, n: int, kernel: int, stride: int, dilation: int, lower: bool) -> Axis:
@@ -125,7 +134,7 @@ class Axis(Geometry):
                 "W2",
                 f"a padded size >= span {self.span}",
                 f"n={n}, lo={self.lo}, hi={self.hi}, kernel={self.kernel}, dilation={self.dilation}",
-                f"Add {-room} cells of padding or take a smaller kernel.",
+                f"Add {-room} to the padding or take a smaller kernel.",
             )
         return out
 
@@ -138,6 +147,18 @@ class Axis(Geometry):
     def inside(self, o: Any, n: int, least: Callable[..., Any] = min, most: Callable[..., Any] = max) -> Any:
         padded = Axis(self.kernel, self.stride, self.dilation)
         return padded.reach(o, n + self.lo + self.hi, least, most).count
+
+    def first_empty(self, n: int) -> int | None:
+        if self.lo >= self.span:
+            return 0  # the first window ends in the left padding
+        empty = [-(-(n + self.lo) // self.stride)]  # the first window that starts in the right padding
+        if self.dilation > n:
+            # Steps longer than the input may jump over it: where start mod dilation lies in n .. dilation-1. If that
+            # range wraps around, it contains the start of window 0.
+            low, high = (n + self.lo) % self.dilation, (self.lo - 1) % self.dilation
+            jump = first_multiple(self.stride, self.dilation, low, high) if low <= high else 0
+            empty += [] if jump is None else [jump]
+        return min(empty) if min(empty) < self.out(n) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +173,18 @@ class Bins(Geometry):
 
     def __post_init__(self) -> None:
         if self.m < 1:
-            raise ArgumentError("W8", "output_size entries >= 1, or None to keep a size", f"{self.m}")
+            raise ArgumentError(
+                "W8",
+                "output_size entries >= 1, or None to keep a size",
+                f"output_size={self.m}",
+                "The least is one bin.",
+            )
 
     def out(self, n: int) -> int:
         if n < 1:
-            raise ShapeError("W7", "n >= 1 on every spatial axis", f"n={n}", "An empty axis has nothing to read.")
+            raise ShapeError(
+                "W7", "n >= 1 on every spatial axis", f"n={n}", "An empty axis has nothing to read: pad x first."
+            )
         return self.m
 
     def reach(self, o: Any, n: int, least: Callable[..., Any] = min, most: Callable[..., Any] = max) -> Reach:
@@ -207,14 +235,16 @@ class Transposed(Geometry):
 
     def out(self, n: int) -> int:
         if n < 1:
-            raise ShapeError("W7", "n >= 1 on every spatial axis", f"n={n}", "There is nothing to transpose.")
+            raise ShapeError(
+                "W7", "n >= 1 on every spatial axis", f"n={n}", "An empty axis has nothing to transpose: pad x."
+            )
         size = (n - 1) * self.stride - self.lo - self.hi + self.span + self.output_padding
         if size < 1:
             raise ShapeError(
                 "W9",
                 "(n-1)*stride - lo - hi + span + output_padding >= 1",
                 f"{size} from n={n}, stride={self.stride}, lo={self.lo}, hi={self.hi}, span={self.span}",
-                f"Take {1 - size} cells less padding.",
+                f"Take {1 - size} less padding.",
             )
         return size
 
@@ -288,7 +318,12 @@ class Window:
         rule = padding_rule(padding)
         if rule in ("same", "same_lower"):
             if any(extra):
-                raise ArgumentError("W10", f'output_padding=0 with padding="{rule}"', f"output_padding={extra}")
+                raise ArgumentError(
+                    "W10",
+                    f'output_padding=0 with padding="{rule}"',
+                    f"output_padding={extra}",
+                    "That padding fixes the size; count padding in cells to choose another.",
+                )
             return cls(each_axis(Transposed.same, size, step, spread, (rule == "same_lower",) * d))
         pads = padding_pairs(0 if rule == "valid" else padding, d)
         lo, hi = zip(*pads, strict=True) if d else ((), ())
@@ -301,7 +336,12 @@ class Window:
         given: Any = output_size
         sizes = tuple(given) if is_sequence(given) else (given,) * d
         if len(sizes) != d:
-            raise ArgumentError("W4", f"one output_size or {d} of them, one per spatial axis", f"{output_size!r}")
+            raise ArgumentError(
+                "W4",
+                f"one output_size or {d} of them, one per spatial axis",
+                f"output_size={shown(output_size)}",
+                "None keeps the size of an axis.",
+            )
         window = cls(each_axis(lambda m, n: Bins(max(n, 1) if m is None else integer("output_size", m)), sizes, space))
         window.out(space)
         return window
@@ -335,7 +375,7 @@ class Window:
 
     def empty_cell(self, space: Shape) -> Cell | None:
         """The first output cell, in row-major order, whose window holds no input cell; None if every window has one."""
-        firsts = [first_empty(a, n) for a, n in zip(self.axes, space, strict=True)]
+        firsts = [a.first_empty(n) for a, n in zip(self.axes, space, strict=True)]
         # An output cell is empty as soon as one of its coordinates is.
         cells = [tuple(o if b == a else 0 for b in range(self.d)) for a, o in enumerate(firsts) if o is not None]
         return min(cells, default=None)
@@ -373,33 +413,21 @@ def axis_table(axis: Geometry, n: int) -> AxisTable:
     )
 
 
-def first_empty(axis: Geometry, n: int) -> int | None:
-    """The first output cell of one axis that reads no input cell, found without walking through the output."""
-    if not isinstance(axis, Axis):
-        return None  # bins are never empty
-    if axis.lo >= axis.span:
-        return 0  # the first window lies wholly in the left padding
-    empty = [-(-(n + axis.lo) // axis.stride)]  # the first window that starts behind the data
-    if axis.dilation > n:
-        # The window may jump over the data: its cells are those congruent to o*stride - lo modulo the dilation,
-        # so it is empty if that residue is n or more.
-        start, d = -axis.lo % axis.dilation, axis.dilation
-        jump = 0 if start >= n else _first_multiple(axis.stride % d, d, n - start, d - 1 - start)
-        empty += [] if jump is None else [jump]
-    first = min(empty)
-    return first if first < axis.out(n) else None
+def first_multiple(a: int, modulus: int, low: int, high: int) -> int | None:
+    """The least x >= 0 with low <= a*x mod modulus <= high, by Euclid's algorithm.
 
-
-def _first_multiple(a: int, d: int, low: int, high: int) -> int | None:
-    """The least o >= 0 with low <= a*o mod d <= high, for 0 < low <= high < d; Euclid's steps, not a search."""
-    if a == 0:
-        return None
-    o = -(-low // a)
-    if a * o <= high:
-        return o
-    # No multiple of a lies in the range before d is passed: ask how many times d must be passed.
-    passes = _first_multiple(-d % a, a, low % a, high % a)
-    return None if passes is None else -(-(low + d * passes) // a)
+    >>> first_multiple(7, 10, 2, 3)  # 0, 7, 4, 1, 8, 5, 2
+    6
+    """
+    a %= modulus
+    if low == 0 or a == 0:
+        return 0 if low == 0 else None
+    x = -(-low // a)
+    if a * x <= high:
+        return x
+    # No multiple of a lies between low and high, so a*x must pass the modulus, the least number y of times.
+    y = first_multiple(modulus, a, -high % a, -low % a)
+    return None if y is None else -(-(low + modulus * y) // a)
 
 
 # ---- at the door: what users write
@@ -407,17 +435,29 @@ def _first_multiple(a: int, d: int, low: int, high: int) -> int | None:
 
 def integer(name: str, value: object) -> int:
     """An integer, as the user wrote it: anything with __index__ but bool."""
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+    try:
+        if isinstance(value, bool | np.bool_) or "bool" in str(getattr(value, "dtype", "")):
+            raise TypeError
+        number = index(value)  # type: ignore[arg-type]
+    except Exception as error:  # arrays and tensors have __index__ and each its own way to refuse
         raise DTypeError(
-            "W4", f"{name} as an integer or one integer per axis", f"{name}={value!r} of type {type(value).__name__}"
+            "W4",
+            f"{name} in integers",
+            f"{name}={shown(value)} of type {type(value).__name__}",
+            "Pass an int: bools and floats are none.",
+        ) from error
+    if not -(2**63) <= number < 2**63:
+        raise ArgumentError(
+            "W4", f"-2**63 <= {name} < 2**63", f"{name}={shown(number)}", "No array is as large as that."
         )
-    return index(value)
+    return number
 
 
 def flag(name: str, value: object) -> bool:
     """True or False, and nothing that merely looks like it."""
     if not isinstance(value, bool | np.bool_):
-        raise DTypeError("W4", f"{name} as True or False", f"{name}={value!r} of type {type(value).__name__}")
+        got = f"{name}={shown(value)} of type {type(value).__name__}"
+        raise DTypeError("W12", f"{name} as True or False", got, f"Pass bool(...) if {name} is meant as a condition.")
     return bool(value)
 
 
@@ -446,10 +486,15 @@ def per_axis(name: str, value: object, d: int) -> Cell:
     """One integer for all axes, or one per axis."""
     if not is_sequence(value):
         return (integer(name, value),) * d
-    values = tuple(integer(name, v) for v in value)  # type: ignore[attr-defined]
-    if len(values) != d:
-        raise ArgumentError("W4", f"one {name} or {d} of them, one per spatial axis", f"{name}={value!r}")
-    return values
+    entries: Sequence[object] = value  # type: ignore[assignment]
+    if len(entries) != d:
+        raise ArgumentError(
+            "W4",
+            f"one {name} or {d} of them, one per spatial axis",
+            f"{name}={shown(value)}",
+            "One int serves all axes.",
+        )
+    return each_axis(lambda v: integer(name, v), entries)
 
 
 def padding_rule(padding: object) -> str:
@@ -457,7 +502,12 @@ def padding_rule(padding: object) -> str:
     if not isinstance(padding, str):
         return "cells"
     if padding not in ("valid", "same", "same_lower"):
-        raise ArgumentError("W5", 'padding in cells, "valid", "same" or "same_lower"', f"padding={padding!r}")
+        raise ArgumentError(
+            "W5",
+            'padding in cells, "valid", "same" or "same_lower"',
+            f"padding={shown(padding)}",
+            'padding="same" keeps the size at stride 1.',
+        )
     return padding
 
 
@@ -471,30 +521,35 @@ def padding_pairs(padding: object, d: int) -> tuple[tuple[int, int], ...]:
         raise ArgumentError(
             "W5",
             f"one padding, {d} of them, or {d} (lo, hi) pairs",
-            f"padding={padding!r}",
+            f"padding={shown(padding)}",
             "Pairs are always nested: ((1, 2),) for d=1.",
         )
     if not any(is_sequence(p) for p in entries):
         return tuple((p, p) for p in per_axis("padding", padding, d))
     if not all(is_sequence(p) and len(p) == 2 for p in entries):
-        raise ArgumentError("W5", f"{d} (lo, hi) pairs", f"padding={padding!r}", "Do not mix ints and pairs.")
-    return tuple((integer("padding", lo), integer("padding", hi)) for lo, hi in entries)
+        raise ArgumentError("W5", f"{d} (lo, hi) pairs", f"padding={shown(padding)}", "Do not mix ints and pairs.")
+    return each_axis(lambda pair: (integer("padding lo", pair[0]), integer("padding hi", pair[1])), entries)
 
 
-def spatial_axes(name: str, value: object, spatial: int | None, default: int) -> int:
-    """The number d of spatial axes: the length of a sequence, else `spatial`, else what x has behind its first axes."""
+def spatial_axes(name: str, value: object, spatial: int | None, x: Shape | None, lead: int) -> int:
+    """The number d of spatial axes: the length of a sequence, else `spatial`, else what x has behind `lead` axes."""
+    assert x is not None
     wanted = None if spatial is None else integer("spatial", spatial)
     if is_sequence(value):
         d = len(value)  # type: ignore[arg-type]
         if wanted is not None and wanted != d:
-            raise ArgumentError("W11", f"spatial={d}, the length of {name}", f"spatial={wanted}", "Leave spatial out.")
+            need = f"spatial={d}, the length of {name}"
+            raise ArgumentError("W11", need, f"spatial={wanted}", "Leave spatial out.", d=d)
         return d
-    d = default if wanted is None else wanted
-    if d < 0:
-        raise ShapeError(
-            "W3",
-            "x with a channel axis and d >= 0 spatial axes behind its batch axes",
-            f"d={d}",
-            f"Pass {name} as a tuple, or spatial=, to say how many axes are spatial.",
-        )
-    return d
+    if wanted is None:
+        if len(x) < lead:
+            raise ShapeError(
+                "W3",
+                "x with a batch axis and a channel axis" if lead == 2 else "x with a channel axis",
+                f"x.shape={x}",
+                "Pass spatial= to say how many axes are spatial.",
+            )
+        return len(x) - lead
+    if wanted < 0:
+        raise ArgumentError("W11", "spatial >= 0", f"spatial={wanted}", "Leave spatial out: x then has one batch axis.")
+    return wanted

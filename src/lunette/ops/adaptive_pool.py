@@ -21,8 +21,7 @@ from lunette.window import Window, flag, spatial_axes
 
 
 def _rank(shapes: Shapes, lead: int, options: Sequence[Any]) -> int:
-    assert shapes[0] is not None
-    return spatial_axes("output_size", options[0], options[-1], len(shapes[0]) - lead)
+    return spatial_axes("output_size", options[0], options[-1], shapes[0], lead)
 
 
 def _window(shapes: Shapes, output_size: Any) -> Window:

@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from numbers import Real
+from numbers import Rational
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, DTypeError, ShapeError
-from lunette.number import Array, Number, as_dtype, divide, like, mean, zero_of
+from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
+from lunette.number import Array, Number, as_dtype, divide, is_real, like, mean, zero_of
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window, flag, spatial_axes
@@ -45,8 +45,7 @@ class AvgPool(Pool):
 
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        assert shapes[0] is not None
-        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
@@ -136,19 +135,19 @@ def check_counted(rule: str, window: Window, space: tuple[int, ...]) -> None:
             rule,
             "a cell of the input in every window",
             f"none at output cell {o}",
-            "Take less padding or count_include_pad=True.",
+            "Take less padding or dilation, or count_include_pad=True.",
         )
 
 
 def check_divisor(divisor: Any) -> Number:
     """Rule A2."""
-    need = "a divisor that is a finite number other than zero"
+    need, hint = "a divisor that is a finite number other than zero", "Leave it out to divide by the window's cells."
     if divisor is None:
         return None
-    if isinstance(divisor, bool) or not isinstance(divisor, Real):
-        raise DTypeError("A2", need, f"divisor={divisor!r} of type {type(divisor).__name__}")
-    if divisor == 0 or not math.isfinite(divisor):
-        raise ArgumentError("A2", need, f"divisor={divisor!r}")
+    if not is_real(divisor):
+        raise DTypeError("A2", need, f"divisor={shown(divisor)} of type {type(divisor).__name__}", hint)
+    if not (isinstance(divisor, Rational) or math.isfinite(divisor)) or divisor == 0:
+        raise ArgumentError("A2", need, f"divisor={shown(divisor)}", hint)
     return divisor
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from lunette import _native
 from lunette.errors import ArgumentError, ShapeError
-from lunette.number import Array, Number, total, zero_of
+from lunette.number import Array, Number, cells_in, total, zero_of
 from lunette.op import Arrays, Case, Kernels, Op, Shapes, apply, case
 from lunette.window import Ints, Padding, Shape, Window, integer
 
@@ -48,7 +48,12 @@ class Conv(Op):
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
         w = shapes[1]
         if w is None or len(w) < 2:
-            raise ShapeError("C1", "w with two channel axes in front of its kernel axes", f"w.shape={w}")
+            raise ShapeError(
+                "C1",
+                "w with two channel axes in front of its kernel axes",
+                "no w" if w is None else f"w.shape={w}",
+                "w.ndim is d + 2.",
+            )
         return len(w) - 2
 
     @classmethod
@@ -56,6 +61,8 @@ class Conv(Op):
         stride, padding, dilation, groups = options
         x, w, b = shapes
         assert x is not None and w is not None
+        window = Window.sliding(x[1:], w[2:], stride, padding, dilation)
+        window.out(x[1:])
         q = check_groups(groups, x[0], w[0])
         if w[1] * q != x[0]:
             raise ShapeError(
@@ -65,7 +72,6 @@ class Conv(Op):
                 f"With this x, w.shape[1] is {x[0] // q}.",
             )
         check_bias(b, w[0])
-        window = Window.sliding(x[1:], w[2:], stride, padding, dilation)
         return cls(window, q)
 
     def shape(self, *shapes: Shape | None) -> Shape:
@@ -88,7 +94,7 @@ class Conv(Op):
 
     def taps(self, space: Shape) -> Iterator[Sequence[Tap]]:
         """For every output cell in row-major order, its (flat kernel cell, flat input cell) pairs."""
-        for o in np.ndindex(self.window.out(space)):
+        for o in cells_in(self.window.out(space)):
             pairs = [(0, 0)]
             for a, p, n in zip(self.window.axes, o, space, strict=True):
                 r = a.reach(p, n)
@@ -106,7 +112,7 @@ class Conv(Op):
             joined[c].append((j, row))
         zero = zero_of(x, w)
         y: Array = np.empty((out[0], prod(out[1:])), object)
-        for o, pairs in enumerate(self.taps(shapes[0][1:])):
+        for o, pairs in enumerate(self.taps(shapes[0][1:]) if out[0] else ()):
             for c in range(out[0]):
                 terms = [x[j, i] * w[(*row, k)] for j, row in joined[c] for k, i in pairs]
                 y[c, o] = total(terms if b is None else [*terms, b[c]], zero)
@@ -131,7 +137,7 @@ class Conv(Op):
         to_x: dict[tuple[int, ...], list[Number]] = {}
         to_w: dict[tuple[int, ...], list[Number]] = {}
         flat_g = g.reshape(g.shape[0], prod(g.shape[1:]))
-        for o, pairs in enumerate(self.taps(shapes[0][1:])):
+        for o, pairs in enumerate(self.taps(shapes[0][1:]) if rows else ()):
             for c, j, row in rows:
                 for k, i in pairs:
                     to_x.setdefault((j, i), []).append(flat_g[c, o] * w[(*row, k)])
@@ -239,14 +245,25 @@ def check_groups(groups: Any, *channels: int) -> int:
     """Rule C2."""
     q = integer("groups", groups)
     if q < 1 or any(c % q for c in channels):
-        raise ArgumentError("C2", "groups >= 1 that divides both channel counts", f"groups={q} with {channels}")
+        counts = " and ".join(map(str, channels))
+        raise ArgumentError(
+            "C2",
+            "groups >= 1 that divides the channel counts",
+            f"groups={q} with {counts} channels",
+            "groups=1 joins every channel with every other.",
+        )
     return q
 
 
 def check_bias(b: Shape | None, channels: int) -> None:
     """Rule C4."""
     if b is not None and b != (channels,):
-        raise ShapeError("C4", f"b.shape == ({channels},), one entry per out-channel", f"b.shape={b}")
+        raise ShapeError(
+            "C4",
+            f"b.shape == ({channels},), one entry per out-channel",
+            f"b.shape={b}",
+            "Leave b out for a bias of zero.",
+        )
 
 
 def conv(

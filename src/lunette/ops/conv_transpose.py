@@ -34,13 +34,15 @@ class ConvTranspose(Conv):
         stride, padding, output_padding, dilation, groups = options
         x, w, b = shapes
         assert x is not None and w is not None
+        window = Window.transposed(len(w) - 2, w[2:], stride, padding, dilation, output_padding)
+        window.out(x[1:])
         q = check_groups(groups, x[0])
         if w[0] != x[0]:
             raise ShapeError(
                 "C3", f"w.shape[0] == in-channels {x[0]}", f"w.shape={w}", "w is (in, out/groups, *kernel)."
             )
         check_bias(b, w[1] * q)
-        return cls(Window.transposed(len(w) - 2, w[2:], stride, padding, dilation, output_padding), q)
+        return cls(window, q)
 
     def out_channels(self, w: Shape) -> int:
         return w[1] * self.groups

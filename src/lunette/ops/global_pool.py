@@ -22,8 +22,7 @@ from lunette.window import Shape, Window, flag, spatial_axes
 
 
 def _rank(shapes: Shapes, lead: int, spatial: int | None) -> int:
-    assert shapes[0] is not None
-    return spatial_axes("spatial", None, spatial, len(shapes[0]) - lead)
+    return spatial_axes("spatial", None, spatial, shapes[0], lead)
 
 
 def _window(shapes: Shapes) -> Window:

@@ -20,13 +20,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, DTypeError
+from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import (
     Array,
     Number,
@@ -38,6 +37,7 @@ from lunette.number import (
     is_enclosure,
     is_infinite,
     is_nan,
+    is_real,
     like,
     magnitude,
     power,
@@ -66,8 +66,7 @@ class LpPool(Pool):
 
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        assert shapes[0] is not None
-        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
@@ -77,6 +76,9 @@ class LpPool(Pool):
         window = Window.sliding(space, kernel, stride, padding, dilation, ceil_mode)
         window.out(space)
         return cls(window, check_p(p))
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return replace(self, p=check_p(float(as_dtype(self.p, dtype))))
 
     # ---- meaning
 
@@ -165,9 +167,6 @@ class LpPool(Pool):
 
     # ---- kernels
 
-    def cast(self, dtype: np.dtype[Any]) -> Self:
-        return replace(self, p=check_p(as_dtype(self.p, dtype)))
-
     def kernels(self, batch: int, shapes: Shapes) -> Kernels:
         pool, p = self.native(shapes), float(self.p)
         return Kernels(
@@ -196,11 +195,12 @@ class LpPool(Pool):
 
 def check_p(p: Any) -> float:
     """Rule L1."""
-    if isinstance(p, bool) or not isinstance(p, Real):
-        raise DTypeError("L1", "p as a real number >= 1 or infinity", f"p={p!r} of type {type(p).__name__}")
-    value = float(p)
-    if not value >= 1:
-        raise ArgumentError("L1", "p >= 1 or infinity", f"p={p!r}")
+    need, hint = "p as a real number >= 1 or infinity", "p=2 is the Euclidean norm, p=math.inf the greatest cell."
+    if not is_real(p):
+        raise DTypeError("L1", need, f"p={shown(p)} of type {type(p).__name__}", hint)
+    value = float(as_dtype(p, np.dtype(np.float64)))
+    if not value >= 1 or (value == math.inf and p != math.inf):
+        raise ArgumentError("L1", need, f"p={shown(p)}", hint)
     return int(value) if value.is_integer() else value
 
 

@@ -41,8 +41,7 @@ class MaxPool(Pool):
 
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        assert shapes[0] is not None
-        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
@@ -53,7 +52,10 @@ class MaxPool(Pool):
         window.out(space)
         if (o := window.empty_cell(space)) is not None:
             raise ShapeError(
-                "M1", "a cell of the input in every window", f"none at output cell {o}", "Take less padding."
+                "M1",
+                "a cell of the input in every window",
+                f"none at output cell {o}",
+                "Take less padding or dilation.",
             )
         return cls(window, check_ties(ties), flag("return_indices", return_indices))
 

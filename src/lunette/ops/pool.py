@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, DTypeError
-from lunette.number import Array, Number, Ties, each, zero_of
+from lunette.errors import ArgumentError, DTypeError, shown
+from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Op, Shapes
 from lunette.window import Cell, Shape, Window
 
@@ -47,8 +47,7 @@ class Pool(Op):
 
     def views(self, space: Shape) -> Iterator[View]:
         """Every window, in row-major order."""
-        out = self.window.out(space)
-        for o in np.ndindex(out):
+        for o in cells_in(self.window.out(space)):
             places = [0]
             for a, p, n in zip(self.window.axes, o, space, strict=True):
                 r = a.reach(p, n)
@@ -61,7 +60,7 @@ class Pool(Op):
         x = arrays[0]
         y: Array = np.empty((x.shape[0], prod(self.window.out(x.shape[1:]))), object)
         rows = [a.reshape(x.shape[0], prod(x.shape[1:])).tolist() for a in arrays]
-        for at, view in enumerate(self.views(x.shape[1:])):
+        for at, view in enumerate(self.views(x.shape[1:]) if x.shape[0] else ()):
             for c in range(x.shape[0]):
                 y[c, at] = f(view, *([row[c][p] for p in view.places] for row in rows))
         return y.reshape(self.shape(x.shape))
@@ -70,7 +69,7 @@ class Pool(Op):
         """The transpose: f(view, cells, g[c,o]) tells what each place of the window (by number) receives."""
         gx: Array = np.full((x.shape[0], prod(x.shape[1:])), None, object)
         rows, cotangents = x.reshape(gx.shape).tolist(), g.reshape(x.shape[0], -1) if x.shape[0] else g
-        for at, view in enumerate(self.views(x.shape[1:])):
+        for at, view in enumerate(self.views(x.shape[1:]) if x.shape[0] else ()):
             for c in range(x.shape[0]):
                 for p, share in f(view, [rows[c][p] for p in view.places], cotangents[c, at]):
                     i = view.places[p]
@@ -89,8 +88,9 @@ class Pool(Op):
 
 def check_ties(ties: Any) -> Ties:
     """Rule M2."""
+    need, hint = 'ties as "first", "all" or "split"', "It says which equal cells carry the derivative."
     if not isinstance(ties, str):
-        raise DTypeError("M2", 'ties as "first", "all" or "split"', f"ties={ties!r} of type {type(ties).__name__}")
+        raise DTypeError("M2", need, f"ties={shown(ties)} of type {type(ties).__name__}", hint)
     if ties not in ("first", "all", "split"):
-        raise ArgumentError("M2", 'ties as "first", "all" or "split"', f"ties={ties!r}")
+        raise ArgumentError("M2", need, f"ties={shown(ties)}", hint)
     return ties  # type: ignore[return-value]

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, ShapeError
+from lunette.errors import ArgumentError, ShapeError, shown
 from lunette.number import (
     Array,
     Number,
@@ -36,6 +36,7 @@ from lunette.number import (
     is_enclosure,
     is_infinite,
     is_nan,
+    less,
     like,
     log,
     primal,
@@ -72,22 +73,31 @@ class SmoothMaxPool(Pool):
 
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        assert shapes[0] is not None
-        return spatial_axes("kernel", options[0], options[-1], len(shapes[0]) - lead)
+        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         kernel, stride, padding, dilation, ceil_mode, count_include_pad, _ = options
         x, beta = shapes
         assert x is not None
-        if beta != ():
-            raise ShapeError("S1", "beta as one number or an array without axes", f"beta.shape={beta}")
         window = Window.sliding(x[1:], kernel, stride, padding, dilation, ceil_mode)
         window.out(x[1:])
+        if beta != ():
+            got = "no beta" if beta is None else f"beta.shape={beta}"
+            raise ShapeError("S1", "beta as one number or an array without axes", got, "One beta serves all windows.")
         counted = flag("count_include_pad", count_include_pad)
         if not counted:
             check_counted("S2", window, x[1:])
         return cls(window, counted)
+
+    def check(self, *arrays: Array | None) -> None:
+        value = primal(self._with_beta(arrays)[1])
+        finite = is_decided(value) if is_enclosure(value) else not (value == 0 or is_nan(value) or is_infinite(value))
+        if not finite:
+            raise ArgumentError(
+                "S1", "a finite beta other than zero", f"beta={shown(value)}", "For the plain maximum use max_pool."
+            )
+        less(0, value)
 
     # ---- meaning
 
@@ -122,15 +132,14 @@ class SmoothMaxPool(Pool):
     def _with_beta(arrays: Arrays) -> tuple[Array, Number]:
         x, beta = arrays
         assert x is not None and beta is not None
-        number = beta[()]
-        return x, check_beta(like(number, x.flat[0] if x.size else number))
+        return x, like(beta[()], x[(0,) * x.ndim] if x.size else beta[()])
 
     # ---- derivatives
 
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         x, beta = self._with_beta(primals)
         t, t_beta = tangents
-        slope = None if t_beta is None else like(t_beta[()], zero_of(x))
+        slope = None if t_beta is None else like(t_beta[()], x[(0,) * x.ndim] if x.size else beta)
 
         def derivative(view: View, cells: list[Number], *slopes: list[Number]) -> Number:
             soft = self.soften(view, cells, beta)
@@ -168,16 +177,17 @@ class SmoothMaxPool(Pool):
 
         def forward(arrays: Sequence[Any], y: Array, index: Array | None) -> None:
             x, beta = arrays
-            _native.smooth_max_pool(pool, x, y, check_beta(beta[()]), counted)
+            self.check(x, beta)
+            _native.smooth_max_pool(pool, x, y, float(beta), counted)
 
         def jvp(arrays: Sequence[Any], tangents: Sequence[Any], y: Array) -> None:
             (x, beta), (t, t_beta) = arrays, tangents
             slope = 0.0 if t_beta is None else float(t_beta)
-            _native.smooth_max_pool_jvp(pool, x, t, y, check_beta(beta[()]), slope, counted)
+            _native.smooth_max_pool_jvp(pool, x, t, y, float(beta), slope, counted)
 
         def vjp(arrays: Sequence[Any], g: Array, results: Sequence[Any]) -> None:
             (x, beta), (gx, g_beta) = arrays, results
-            g_beta[...] = _native.smooth_max_pool_vjp(pool, x, g, gx, check_beta(beta[()]), counted)
+            g_beta[...] = _native.smooth_max_pool_vjp(pool, x, g, gx, float(beta), counted)
 
         return Kernels(forward, jvp, vjp)
 
@@ -195,16 +205,6 @@ class SmoothMaxPool(Pool):
         "rank_4": case((1, 2, 3, 1, 2), (), kernel=(2, 2, 1, 2), stride=1),
         "no_channels": case((0, 4), (), kernel=2),
     }
-
-
-def check_beta(beta: Number) -> Number:
-    """Rule S1."""
-    value = primal(beta)
-    if not is_decided(value) or is_nan(value) or is_infinite(value) or (not is_enclosure(value) and value == 0):
-        raise ArgumentError(
-            "S1", "a finite beta other than zero", f"beta={value}", "For the plain maximum use max_pool."
-        )
-    return beta
 
 
 def smooth_max_pool(

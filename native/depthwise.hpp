@@ -1,0 +1,184 @@
+// Convolutions with one channel in and one out per group.
+#pragma once
+#include "gather.hpp"
+
+namespace lunette::LN_ISA {
+namespace {
+
+// One channel in, one out: too little to pack for. A tile's copy stays in the first cache and every tap reads
+// from it.
+inline bool is_depthwise(const Gather& z) { return z.rows == 1 && z.channels == 1 && z.taps <= packed_terms; }
+
+template <class T>
+void plan_lines(Plan<T>& p) {
+    const Gather& z = p.z;
+    p.all_slabs = p.outer_taps = p.block_channels = 1;
+    for (i64 a = 0; a < z.outers(); ++a) p.all_slabs *= z.axes[a].m, p.outer_taps *= z.axes[a].taps;
+    p.packed = p.flat = false, p.by_lines = true;
+    for (i64 cells = 2048;; cells /= 2) {
+        cut(p, cells);
+        lay_out(p);
+        if (p.channel * i64(sizeof(T)) <= 24 * 1024 || cells <= 64) return;
+    }
+}
+
+// out[v*lanes ...] = sum_t w[t] * x[off[t] + v*lanes ...], v < N
+template <int N, class T>
+[[gnu::always_inline]] inline void line_sums(const T* x, const int32_t* off, const T* w, i64 taps, T bias,
+                                             T* out, Vector<T>& watch) {
+    constexpr int L = lanes<T>;
+    Vector<T> acc[N];
+    for (int v = 0; v < N; ++v) acc[v] = broadcast(T(-0.0));
+    for (i64 t = 0; t < taps; ++t) {
+        Vector<T> a = broadcast(w[t]);
+#pragma GCC unroll 8
+        for (int v = 0; v < N; ++v) acc[v] += a * load(x + off[t] + v * L);
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < N; ++v) {
+        acc[v] += broadcast(bias);
+        watch += acc[v] * T(0);  // NaN once a sum is NaN or infinite
+        store(out + v * L, acc[v]);
+    }
+}
+
+template <class T>
+bool depthwise_tile(const Work<T>& w, const T* copy, const T* weights, T bias, T* out) {
+    constexpr i64 L = lanes<T>;
+    const Plan<T>& p = w.p;
+    i64 taps = p.z.taps, pitch = p.z.col().out;
+    const int32_t* off = p.off.data;
+    Vector<T> watch{};
+    for (i64 i = 0; i < w.runs.size; ++i) {
+        const Run& run = w.runs[i];
+        const T* x = copy + run.from;
+        T* y = out + run.to;
+        i64 l = 0, n = run.length;
+        if (pitch == 1) {
+            for (; l + 4 * L <= n; l += 4 * L) line_sums<4>(x + l, off, weights, taps, bias, y + l, watch);
+            // The last vector may do some cells twice, or some of the next line, which is done again in its
+            // turn.
+            i64 rest = up(n - l, L);
+            bool over = i + 1 < w.runs.size && run.to + n == w.runs[i + 1].to &&
+                        w.runs[i + 1].length >= up(n - l, L) * L - (n - l);
+            if (rest && (over || n >= rest * L)) {
+                if (!over) l = n - rest * L;
+                if (rest == 1) line_sums<1>(x + l, off, weights, taps, bias, y + l, watch);
+                if (rest == 2) line_sums<2>(x + l, off, weights, taps, bias, y + l, watch);
+                if (rest == 3) line_sums<3>(x + l, off, weights, taps, bias, y + l, watch);
+                if (rest == 4) line_sums<4>(x + l, off, weights, taps, bias, y + l, watch);
+                l = n;
+            }
+        }
+        for (; l < n; l += L) {
+            T some[lanes<T>];
+            line_sums<1>(x + l, off, weights, taps, bias, some, watch);
+            for (i64 j = 0; j < least(L, n - l); ++j) y[(l + j) * pitch] = some[j];
+        }
+    }
+    return any(watch != Vector<T>{});
+}
+
+template <class T>
+bool run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, const Epilogue<T>& e, T* out) {
+    Plan<T> p(z);
+    plan_lines(p);
+    List<i64> place;
+    places(z, place);
+    i64 threads = num_threads(), tiles = p.tiles(), work = z.cells / tiles * z.taps;
+    i64 join = most(1, least(up(z.groups, threads == 1 ? 1 : 4 * threads), 200000 / most(1, work)));
+    i64 chunks = up(z.groups, join);
+    bool bad = false;
+    auto task = [&](i64 i) {
+        Work<T> tile(p);
+        set_tile(tile, i / chunks);
+        T* copy = workspace<T>(tile_slot, p.copy_size());
+        T weights[packed_terms];
+        bool b = false;
+        for (i64 g = i % chunks * join; g < least(z.groups, (i % chunks + 1) * join); ++g) {
+            for (i64 t = 0; t < z.taps; ++t) weights[t] = w[g * l.group + place[t]];
+            copy_channel(tile, in + g * z.in_channel, in + z.in_size, copy);
+            b |= depthwise_tile(tile, copy, weights, e.bias ? e.bias[g] : T(-0.0), out + g * z.out_channel);
+        }
+        if (b) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
+    };
+    if (threads == 1 || z.cells * z.taps * z.groups < 100000)
+        for (i64 i = 0; i < tiles * chunks; ++i) task(i);
+    else parallel_for(tiles * chunks, task);
+    return bad;
+}
+
+// sums[t] += sum over the tile's cells of g * x_t, for N taps.
+template <int N, class T>
+void depthwise_dots(const Work<T>& w, const T* copy, const int32_t* off, const T* g, T* sums) {
+    constexpr i64 L = lanes<T>;
+    i64 pitch = w.p.z.col().out;
+    Vector<T> acc[N];
+    for (int t = 0; t < N; ++t) acc[t] = broadcast(T(-0.0));
+    for (i64 i = 0; i < w.runs.size; ++i) {
+        const Run& run = w.runs[i];
+        const T *x = copy + run.from, *y = g + run.to;
+        for (i64 l = 0; l < run.length; l += L) {
+            Vector<T> v;
+            if (pitch == 1 && l + L <= run.length) {
+                v = load(y + l);
+            } else {
+                T some[lanes<T>] = {};
+                for (i64 j = 0; j < least(L, run.length - l); ++j) some[j] = y[(l + j) * pitch];
+                v = load(some);
+            }
+#pragma GCC unroll 16
+            for (int t = 0; t < N; ++t) acc[t] += v * load(x + off[t] + l);
+        }
+    }
+    for (int t = 0; t < N; ++t) {
+        T s = T(-0.0);
+        for (i64 l = 0; l < L; ++l) s += acc[t][l];
+        sums[t] += s;
+    }
+}
+
+template <class T>
+bool depthwise_weight_grad(const Gather& z, const List<i64>& place, i64 kernel, const T* x, const T* g,
+                           T* dw) {
+    Plan<T> p(z);
+    plan_lines(p);
+    i64 threads = num_threads(), tiles = p.tiles();
+    i64 join = up(z.groups, threads == 1 ? 1 : 4 * threads), chunks = up(z.groups, join);
+    bool bad = false;
+    auto task = [&](i64 i) {
+        Work<T> tile(p);
+        T* copy = workspace<T>(tile_slot, p.copy_size());
+        T* sums = workspace<T>(sums_slot, join * z.taps);
+        i64 first = i * join, last = least(z.groups, first + join);
+        for (i64 k = 0; k < (last - first) * z.taps; ++k) sums[k] = T(-0.0);
+        for (i64 k = 0; k < 2 * panel_width<T>; ++k) copy[p.channel - 1 - k] = 0;  // read, times zero
+        for (i64 t = 0; t < tiles; ++t) {
+            set_tile(tile, t);
+            for (i64 c = first; c < last; ++c) {
+                copy_channel(tile, x + c * z.in_channel, x + z.in_size, copy);
+                const T* y = g + c * z.out_channel;
+                T* s = sums + (c - first) * z.taps;
+                i64 k = 0;
+                for (; k + 9 <= z.taps; k += 9) depthwise_dots<9>(tile, copy, p.off.data + k, y, s + k);
+                for (; k + 4 <= z.taps; k += 4) depthwise_dots<4>(tile, copy, p.off.data + k, y, s + k);
+                for (; k < z.taps; ++k) depthwise_dots<1>(tile, copy, p.off.data + k, y, s + k);
+            }
+        }
+        bool nan = false;
+        for (i64 c = first; c < last; ++c)
+            for (i64 t = 0; t < z.taps; ++t) {
+                T v = sums[(c - first) * z.taps + t];
+                nan |= v != v;
+                dw[c * kernel + place[t]] = v;
+            }
+        if (nan) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
+    };
+    if (threads == 1 || z.cells * z.taps * z.groups < 100000)
+        for (i64 i = 0; i < chunks; ++i) task(i);
+    else parallel_for(chunks, task);
+    return bad;
+}
+
+}  // namespace
+}  // namespace lunette::LN_ISA
