@@ -846,8 +846,8 @@ def test_every_refusal_names_a_rule_and_every_rule_refuses() -> None:
 
 
 def test_nothing_else_is_raised() -> None:
-    """The benchmarks are a program of their own: what they raise, they catch."""
-    for path in sorted(p for p in SOURCE.rglob("*.py") if "bench" not in p.parts):
+    """The benchmarks and the command line are programs: what they raise, they catch or say on their way out."""
+    for path in sorted(p for p in SOURCE.rglob("*.py") if "bench" not in p.parts and p.name != "cli.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 name = node.exc.func.id if isinstance(node.exc.func, ast.Name) else ""

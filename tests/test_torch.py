@@ -349,8 +349,13 @@ def output_shape(s: Setting) -> tuple[int, ...]:
     return ln.output_shape(s.operator, *(a.shape for a in s.primals), **s.options)
 
 
+SELECTING = ("max_pool", "adaptive_max_pool", "global_max_pool")
+
+
 def differing(s: Setting, ours: Answers, theirs: Answers) -> set[str]:
-    """The answers that differ. The sign of a zero is an answer of its own."""
+    """The answers that differ. The sign of a zero is an answer of its own where a cell is selected; where cells are
+    summed it is an accident of torch's order, and tests/test_special_values.py holds lunette to its own rule.
+    """
     if isinstance(ours["y"], str) or isinstance(theirs["y"], str):
         return set() if isinstance(ours["y"], str) and isinstance(theirs["y"], str) else {"y"}
     found = set()
@@ -358,7 +363,7 @@ def differing(s: Setting, ours: Answers, theirs: Answers) -> set[str]:
         a, b = np.asarray(ours[name]), np.asarray(theirs[name])
         if a.shape != b.shape or not agrees(a, b, allowed(s, name, a.shape)):
             found.add(name)
-        elif (np.signbit(a) != np.signbit(b))[(a == 0) & (b == 0)].any():
+        elif name == "y" and s.operator in SELECTING and (np.signbit(a) != np.signbit(b))[(a == 0) & (b == 0)].any():
             found.add(f"zero sign of {name}")
     return found
 
