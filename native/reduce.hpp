@@ -122,8 +122,10 @@ public:
                 i64 some = std::max<i64>(1, 4 * span / ax.stride);  // rows shared with the next block are done twice
                 l.block = std::min(ax.m, std::max(some, (fits - span) / ax.stride));
                 l.rows = std::min(ax.n, (l.block - 1) * ax.stride + span);
-            } else if (!l.sparse && ax.n <= fits) {
-                l.block = ax.m, l.rows = ax.n;
+            } else if (!l.sparse) {
+                i64 jump = std::max<i64>(1, ax.jump), some = std::max<i64>(1, 4 * span / jump);
+                l.block = std::min(ax.m, std::max(some, (fits - span) / jump));
+                l.rows = std::min(ax.n, (l.block - 1) * jump + span);
             }
         }
         const PoolAxis& ax = pool.axes[pool.rank - 1];
@@ -193,6 +195,8 @@ public:
             finish(b0, b1, to);
         }
     }
+
+    i64 group() const { return group_; }
 
     // Several whole planes, several at a time where they are small; done(first plane, end) after each group. Places
     // would be counted from the group's start, so this is for operations without places.
