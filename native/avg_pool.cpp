@@ -22,40 +22,56 @@ bool all_finite(const T* x, i64 n) {
     return !rest && !any(found);
 }
 
-// y = x / (the divisor of each output), for the outputs o0..o1-1 of axis 0. Whether all y are finite.
+// Divides sums by what makes them means.
 template <class T>
-bool divide(const Pool& pool, i64 o0, i64 o1, const T* x, T* y, Mean mean, T divisor) {
-    constexpr int L = lanes<T>;
-    const PoolAxis& last = pool.axes[pool.rank - 1];
-    bool constant = true;
-    i64 common = 1;
-    for (int a = 0; a < pool.rank; ++a) {
-        const PoolAxis& ax = pool.axes[a];
-        constant = constant && (mean == Mean::inside ? ax.same_inside : ax.same_count);
-        common *= mean == Mean::inside ? ax.inside[0] : ax.count[0];
+class Divider {
+public:
+    Divider(const Pool& pool, Mean mean, T divisor) : pool_(pool), mean_(mean), by_(divisor), constant_(true) {
+        i64 product = 1;
+        for (int a = 0; mean != Mean::divisor && a < pool.rank; ++a) {
+            const PoolAxis& ax = pool.axes[a];
+            constant_ = constant_ && (mean == Mean::inside ? ax.same_inside : ax.same_count);
+            product *= mean == Mean::inside ? ax.inside[0] : ax.count[0];
+        }
+        if (mean != Mean::divisor) by_ = static_cast<T>(product);
     }
-    if (mean == Mean::divisor || constant) {
-        const T by = mean == Mean::divisor ? divisor : static_cast<T>(common);
-        const i64 n = (o1 - o0) * (pool.cells_out / pool.axes[0].m);
+    bool constant() const { return constant_; }
+
+    // y = x / divisor for n outputs, where that is constant. Whether all y are finite.
+    bool by_constant(i64 n, const T* x, T* y) const {
+        constexpr int L = lanes<T>;
         i64 i = 0;
         auto spoiled = splat<L>(T(0));
         for (; i + L <= n; i += L) {
-            auto v = load<L>(x + i) / by;
+            auto v = load<L>(x + i) / by_;
             store<L>(y + i, v);
             spoiled += v * T(0);  // NaN from here on if v is not finite
         }
         bool rest = true;
-        for (; i < n; ++i) y[i] = x[i] / by, rest = rest && std::isfinite(y[i]);
+        for (; i < n; ++i) y[i] = x[i] / by_, rest = rest && std::isfinite(y[i]);
         return rest && !any(spoiled != T(0));
     }
-    const i64* table = mean == Mean::inside ? last.inside : last.count;
-    const i64 c0 = pool.rank == 1 ? o0 : 0, c1 = pool.rank == 1 ? o1 : last.m;
-    each_row(pool, o0, o1, [&](i64 r, i64 count, i64 inside) {
-        const i64 outer = mean == Mean::inside ? inside : count;
-        for (i64 o = c0, i = r * (c1 - c0); o < c1; ++o, ++i) y[i] = x[i] / static_cast<T>(outer * table[o]);
-    });
-    return all_finite(y, (o1 - o0) * (pool.cells_out / pool.axes[0].m));
-}
+
+    // The same for the outputs o0..o1-1 of axis 0 of one plane, whatever their divisors.
+    bool operator()(i64 o0, i64 o1, const T* x, T* y) const {
+        const i64 n = (o1 - o0) * (pool_.cells_out / pool_.axes[0].m);
+        if (constant_) return by_constant(n, x, y);
+        const PoolAxis& last = pool_.axes[pool_.rank - 1];
+        const i64* table = mean_ == Mean::inside ? last.inside : last.count;
+        const i64 c0 = pool_.rank == 1 ? o0 : 0, c1 = pool_.rank == 1 ? o1 : last.m;
+        each_row(pool_, o0, o1, [&](i64 r, i64 count, i64 inside) {
+            const i64 outer = mean_ == Mean::inside ? inside : count;
+            for (i64 o = c0, i = r * (c1 - c0); o < c1; ++o, ++i) y[i] = x[i] / static_cast<T>(outer * table[o]);
+        });
+        return all_finite(y, n);
+    }
+
+private:
+    const Pool& pool_;
+    Mean mean_;
+    T by_;
+    bool constant_;
+};
 
 // The mean of one window whose plain sum overflowed, or which holds cells that are not finite.
 template <class T>
@@ -98,11 +114,11 @@ template <class T>
 void avg_pool(const Pool& pool, i64 planes, const T* x, T* y, Mean mean, T divisor) {
     if (planes == 0 || pool.cells_out == 0) return;
     Reducer<Sum<T>> reducer(pool, x + planes * pool.cells_in);
+    const Divider<T> divide(pool, mean, divisor);
     const i64 rest = pool.cells_out / pool.axes[0].m;
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
         char* memory = static_cast<char*>(scratch(reducer.bytes()));
-        auto finish = [&](i64 p, i64 b0, i64 b1, T* at) {
-            if (divide(pool, b0, b1, at, at, mean, divisor)) return;
+        auto again = [&](i64 p, i64 b0, i64 b1, T* at) {
             for (i64 i = 0; i < (b1 - b0) * rest; ++i) {
                 i64 output = b0 * rest + i;
                 if (!std::isfinite(at[i]))
@@ -112,12 +128,19 @@ void avg_pool(const Pool& pool, i64 planes, const T* x, T* y, Mean mean, T divis
         if (o1 - o0 == pool.axes[0].m && pool.cells_out <= small_plane) {
             T* out = y + p0 * pool.cells_out;
             return reducer.run_planes(x + p0 * pool.cells_in, p1 - p0, {out}, memory, [&](i64 q0, i64 q1) {
-                for (i64 q = q0; q < q1; ++q) finish(p0 + q, 0, pool.axes[0].m, out + q * pool.cells_out);
+                bool finite = divide.constant() && divide.by_constant((q1 - q0) * pool.cells_out, out + q0 * pool.cells_out,
+                                                                      out + q0 * pool.cells_out);
+                for (i64 q = q0; !finite && q < q1; ++q) {
+                    T* at = out + q * pool.cells_out;
+                    if (divide.constant() || !divide(0, pool.axes[0].m, at, at)) again(p0 + q, 0, pool.axes[0].m, at);
+                }
             });
         }
         for (i64 p = p0; p < p1; ++p)
             reducer.run_blocks(x + p * pool.cells_in, o0, o1, {y + p * pool.cells_out + o0 * rest}, memory,
-                               [&](i64 b0, i64 b1, typename Sum<T>::Ref at) { finish(p, b0, b1, at.v); });
+                               [&](i64 b0, i64 b1, typename Sum<T>::Ref at) {
+                                   if (!divide(b0, b1, at.v, at.v)) again(p, b0, b1, at.v);
+                               });
     });
 }
 
@@ -137,15 +160,24 @@ void avg_pool_vjp(const Pool& pool, i64 planes, const T* g, T* dx, Mean mean, T 
     const Pool& back = *pool.transposed;
     Reducer<Sum<T>> reducer(back, nullptr);
     const i64 rest_out = pool.cells_out / pool.axes[0].m, rest_in = pool.cells_in / pool.axes[0].n;
-    const i64 step = reducer.top_block(), room = reducer.cells_read(step);
+    const Divider<T> divide(pool, mean, divisor);
+    const i64 step = reducer.top_block(), group = reducer.group();
+    const i64 room = std::max(reducer.cells_read(step), group * pool.cells_out);
     over_parts(back, planes, [&](i64 p0, i64 p1, i64 i0, i64 i1) {
         char* memory = static_cast<char*>(scratch(reducer.bytes() + (room + 128) * sizeof(T)));
         T* share = Sum<T>::make(memory, room + 4 * lanes<T>).v;
+        for (i64 p = p0; group > 1 && i1 - i0 == back.axes[0].m && p < p1; p += group) {
+            const i64 count = std::min(group, p1 - p);
+            for (i64 q = 0; q < count; ++q)
+                divide(0, pool.axes[0].m, g + (p + q) * pool.cells_out, share + q * pool.cells_out);
+            reducer.run_planes(share, count, {dx + p * pool.cells_in}, memory, [](i64, i64) {});
+            if (p + count == p1) return;
+        }
         for (i64 p = p0; p < p1; ++p)
             for (i64 b0 = i0; b0 < i1; b0 += step) {
                 i64 b1 = std::min(i1, b0 + step), lo, hi;
                 cells_of(back.axes[0], b0, b1, lo, hi);
-                divide(pool, lo, hi, g + p * pool.cells_out + lo * rest_out, share, mean, divisor);
+                divide(lo, hi, g + p * pool.cells_out + lo * rest_out, share);
                 reducer.run(0, origin(share, lo * rest_out), 0, b0, b1, {dx + p * pool.cells_in + b0 * rest_in}, memory);
             }
     });

@@ -9,8 +9,7 @@ template <class T>
 class LpNorm {
 public:
     using Scalar = T;
-    static constexpr bool has_slope = false;
-    static constexpr bool counts_absent = false;
+    static constexpr bool has_slope = false, terms_are_weights = false, counts_absent = false;
 
     explicit LpNorm(T p) : p_(p) {
         if (!std::isfinite(p)) return;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr i64 block_terms = 512;      // sums of more terms are sums of sums
 constexpr i64 scan_bytes = 8 << 10;   // what is scanned and then read again: a quarter of a first-level cache
-constexpr i64 level_bytes = 96 << 10; // partial results that wait for an outer axis
+constexpr i64 level_bytes = 20 << 10; // partial results that wait for an outer axis
 constexpr i64 short_row = 48;         // rows up to this length are done several at a time
 constexpr i64 most_rows = 64;
 constexpr i64 row_outputs = 2048;     // outputs of one long row done at a time
@@ -119,11 +119,13 @@ public:
             l.block = 1, l.rows = l.sparse ? ax.most : span;
             i64 fits = level_bytes / (l.rout * static_cast<i64>(Op::cell_bytes) + 1);
             if (!l.sparse && ax.regular) {
-                i64 some = std::max<i64>(1, span / ax.stride);  // rows shared with the next block are done twice
+                i64 some = std::max<i64>(1, 4 * span / ax.stride);  // rows shared with the next block are done twice
                 l.block = std::min(ax.m, std::max(some, (fits - span) / ax.stride));
                 l.rows = std::min(ax.n, (l.block - 1) * ax.stride + span);
-            } else if (!l.sparse && ax.n <= fits) {
-                l.block = ax.m, l.rows = ax.n;
+            } else if (!l.sparse) {
+                i64 jump = std::max<i64>(1, ax.jump), some = std::max<i64>(1, 4 * span / jump);
+                l.block = std::min(ax.m, std::max(some, (fits - span) / jump));
+                l.rows = std::min(ax.n, (l.block - 1) * jump + span);
             }
         }
         const PoolAxis& ax = pool.axes[pool.rank - 1];
@@ -193,6 +195,8 @@ public:
             finish(b0, b1, to);
         }
     }
+
+    i64 group() const { return group_; }
 
     // Several whole planes, several at a time where they are small; done(first plane, end) after each group. Places
     // would be counted from the group's start, so this is for operations without places.

@@ -9,7 +9,7 @@ template <class T>
 class SmoothMax {
 public:
     using Scalar = T;
-    static constexpr bool has_slope = true;
+    static constexpr bool has_slope = true, terms_are_weights = true;
     bool counts_absent;
 
     SmoothMax(const Pool& pool, T beta, bool include_pad)
@@ -31,11 +31,6 @@ public:
     T absent() const { return power_of_two<T>(-shift_); }
     void terms(const T* x, i64 n, T* e) const {
         each_vector<T>(n, [&]<int N>(i64 i) { store<N>(e + i, exp_scaled<T>(beta_, load<N>(x + i), shift_)); });
-    }
-    void times_weights(const T* x, i64 n, T* d) const {
-        each_vector<T>(n, [&]<int N>(i64 i) {
-            store<N>(d + i, load<N>(d + i) * exp_scaled<T>(beta_, load<N>(x + i), shift_));
-        });
     }
     void values(const T* s, i64 n, T* y) const {
         each_vector<T>(n, [&]<int N>(i64 i) {

@@ -6,7 +6,7 @@
 //   terms(x, n, e)          the summands, scaled
 //   absent()                the summand of an absent cell that counts; counts_absent says whether any does
 //   values(s, n, y)         from sums to values, in place or not
-//   times_weights(x, n, d)  d *= weight(x)
+//   times_weights(x, n, d)  d *= weight(x); not called where terms_are_weights
 //   denominators(s, n, d)
 //   Window look(pool, x, o) one window by itself, exactly as defined: value, weight(i, x), slope (see below)
 // and, where the parameter beta has a derivative, has_slope: d value / d beta = (sum weight*x - value) / beta.
@@ -132,48 +132,77 @@ class Block {
     using T = typename Model::Scalar;
 
 public:
-    Block(const Pool& pool, const Reducer<Sum<T>>& reducer, char*& memory, i64 room)
-        : pool_(pool), reducer_(reducer), terms_(Sum<T>::make(memory, room + 8 * lanes<T>).v) {}
+    static std::size_t bytes(i64 cells) { return 2 * (cells + 12 * lanes<T>) * sizeof(T) + 128; }
 
-    // Sums over the outputs o0..o1-1 of axis 0 of the terms of plane x, times `factor` where that is not null.
-    void sums(const Model& model, const T* x, const T* factor, i64 o0, i64 o1, T* s, char* memory) {
-        i64 lo, hi;
-        cells_of(pool_.axes[0], o0, o1, lo, hi);
-        const i64 rin = pool_.cells_in / std::max<i64>(1, pool_.axes[0].n), n = (hi - lo) * rin;
-        if (!factor) {
-            model.terms(x + lo * rin, n, terms_);
+    Block(const Pool& pool, const Reducer<Sum<T>>& reducer, char*& memory, i64 cells)
+        : pool_(pool), reducer_(reducer), rin_(pool.cells_in / std::max<i64>(1, pool.axes[0].n)),
+          terms_(Sum<T>::make(memory, cells + 8 * lanes<T>).v), products_(Sum<T>::make(memory, cells + 8 * lanes<T>).v) {}
+
+    // Chooses the outputs o0..o1-1 of axis 0 of plane x. Whether they can be done with one scale.
+    bool start(Model& model, const T* x, i64 o0, i64 o1) {
+        cells_of(pool_.axes[0], o0, o1, lo_, hi_);
+        x_ = x, o0_ = o0, o1_ = o1;
+        return model.ready(x + lo_ * rin_, size());
+    }
+    i64 size() const { return (hi_ - lo_) * rin_; }
+    bool tame(const T* t) const { return all_tame(t + lo_ * rin_, size()); }
+
+    // s = sums of terms.
+    void sums(const Model& model, T* s, char* memory) {
+        model.terms(x_ + lo_ * rin_, size(), terms_);
+        reducer_.run(0, origin<T>(terms_, lo_ * rin_), 0, o0_, o1_, {s}, memory);
+        if (model.counts_absent) add_absent(pool_, o0_, o1_, model.absent(), s);
+    }
+
+    // s = sums of weight * t, for a plane t; after sums().
+    void weighted_sums(const Model& model, const T* t, T* s, char* memory) {
+        const T* from = t + lo_ * rin_;
+        if constexpr (Model::terms_are_weights) {
+            each_vector<T>(size(), [&]<int N>(i64 i) { store<N>(products_ + i, load<N>(from + i) * load<N>(terms_ + i)); });
         } else {
-            each_vector<T>(n, [&]<int N>(i64 i) { store<N>(terms_ + i, load<N>(factor + lo * rin + i)); });
-            model.times_weights(x + lo * rin, n, terms_);
+            std::memcpy(products_, from, size() * sizeof(T));
+            model.times_weights(x_ + lo_ * rin_, size(), products_);
         }
-        reducer_.run(0, origin<T>(terms_, lo * rin), 0, o0, o1, {s}, memory);
-        if (!factor && model.counts_absent) add_absent(pool_, o0, o1, model.absent(), s);
+        reducer_.run(0, origin<T>(products_, lo_ * rin_), 0, o0_, o1_, {s}, memory);
+    }
+
+    // d *= weight for the cells of d, which are i0..i1-1 of axis 0; after sums().
+    void times_weights(const Model& model, i64 i0, i64 i1, T* d) const {
+        if constexpr (Model::terms_are_weights) {  // cells outside lo..hi-1 are read by no window
+            const i64 a = std::clamp(i0, lo_, hi_), b = std::clamp(i1, a, hi_);
+            T* to = d + (a - i0) * rin_;
+            const T* e = terms_ + (a - lo_) * rin_;
+            each_vector<T>((b - a) * rin_, [&]<int N>(i64 i) { store<N>(to + i, load<N>(to + i) * load<N>(e + i)); });
+        } else {
+            model.times_weights(x_ + i0 * rin_, (i1 - i0) * rin_, d);
+        }
     }
 
 private:
     const Pool& pool_;
     const Reducer<Sum<T>>& reducer_;
-    T* terms_;
+    i64 rin_, lo_ = 0, hi_ = 0, o0_ = 0, o1_ = 0;
+    const T* x_ = nullptr;
+    T *terms_, *products_;
 };
 
 template <class Model, class T>
 void weighted_pool(const Model& given, const Pool& pool, i64 planes, const T* x, T* y) {
     if (planes == 0 || pool.cells_out == 0) return;
     Reducer<Sum<T>> reducer(pool, nullptr);
-    const i64 rest = pool.cells_out / pool.axes[0].m, rin = pool.cells_in / std::max<i64>(1, pool.axes[0].n);
-    const i64 step = reducer.top_block(), room = reducer.cells_read(step);
+    const i64 rest = pool.cells_out / pool.axes[0].m;
+    const i64 step = reducer.top_block(), room = reducer.cells_read(step), cells = room <= most_cells ? room : 0;
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
         Model model = given;
-        char* memory = static_cast<char*>(scratch(reducer.bytes() + (std::min(room, most_cells) + 256) * sizeof(T)));
-        Block<Model> block(pool, reducer, memory, std::min(room, most_cells));
+        char* memory = static_cast<char*>(scratch(reducer.bytes() + Block<Model>::bytes(cells)));
+        Block<Model> block(pool, reducer, memory, cells);
         for (i64 p = p0; p < p1; ++p)
             for (i64 b0 = o0; b0 < o1; b0 += step) {
-                i64 b1 = std::min(o1, b0 + step), n = (b1 - b0) * rest, lo, hi;
+                i64 b1 = std::min(o1, b0 + step), n = (b1 - b0) * rest;
                 const T* xp = x + p * pool.cells_in;
                 T* out = y + p * pool.cells_out + b0 * rest;
-                cells_of(pool.axes[0], b0, b1, lo, hi);
-                if (room <= most_cells && model.ready(xp + lo * rin, (hi - lo) * rin)) {
-                    block.sums(model, xp, nullptr, b0, b1, out, memory);
+                if (room <= most_cells && block.start(model, xp, b0, b1)) {
+                    block.sums(model, out, memory);
                     model.values(out, n, out);
                 } else {
                     for (i64 i = 0; i < n; ++i) out[i] = static_cast<T>(model.look(pool, xp, b0 * rest + i).value);
@@ -187,37 +216,35 @@ template <class Model, class T>
 void weighted_pool_jvp(const Model& given, const Pool& pool, i64 planes, const T* x, const T* t, T* dy, T dbeta) {
     if (planes == 0 || pool.cells_out == 0) return;
     Reducer<Sum<T>> reducer(pool, nullptr);
-    const i64 rest = pool.cells_out / pool.axes[0].m, rin = pool.cells_in / std::max<i64>(1, pool.axes[0].n);
-    const i64 step = reducer.top_block(), room = reducer.cells_read(step);
+    const i64 rest = pool.cells_out / pool.axes[0].m;
+    const i64 step = reducer.top_block(), room = reducer.cells_read(step), cells = room <= most_cells ? room : 0;
     const i64 outputs = std::min(step, pool.axes[0].m) * rest;
     const bool sloped = Model::has_slope && dbeta != 0;
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
         Model model = given;
-        const i64 cells = std::min(room, most_cells);
-        char* memory = static_cast<char*>(scratch(reducer.bytes() + (cells + 3 * outputs + 1024) * sizeof(T)));
+        std::size_t bytes = reducer.bytes() + Block<Model>::bytes(cells) + 3 * (outputs * sizeof(T) + 64);
+        char* memory = static_cast<char*>(scratch(bytes));
         Block<Model> block(pool, reducer, memory, cells);
         T* s = Sum<T>::make(memory, outputs).v;
         T* moved = Sum<T>::make(memory, outputs).v;
         T* d = Sum<T>::make(memory, outputs).v;
         for (i64 p = p0; p < p1; ++p)
             for (i64 b0 = o0; b0 < o1; b0 += step) {
-                i64 b1 = std::min(o1, b0 + step), n = (b1 - b0) * rest, lo, hi;
+                i64 b1 = std::min(o1, b0 + step), n = (b1 - b0) * rest;
                 const T *xp = x + p * pool.cells_in, *tp = t ? t + p * pool.cells_in : nullptr;
                 T* out = dy + p * pool.cells_out + b0 * rest;
-                cells_of(pool.axes[0], b0, b1, lo, hi);
-                const i64 from = lo * rin, size = (hi - lo) * rin;
-                if (room <= most_cells && model.ready(xp + from, size) && (!tp || all_tame(tp + from, size)) &&
-                    (!sloped || all_tame(xp + from, size))) {
-                    block.sums(model, xp, nullptr, b0, b1, s, memory);
+                if (room <= most_cells && block.start(model, xp, b0, b1) && (!tp || block.tame(tp)) &&
+                    (!sloped || block.tame(xp))) {
+                    block.sums(model, s, memory);
                     model.denominators(s, n, d);
                     if (tp) {
-                        block.sums(model, xp, tp, b0, b1, out, memory);
+                        block.weighted_sums(model, tp, out, memory);
                         each_vector<T>(n, [&]<int N>(i64 i) { store<N>(out + i, load<N>(out + i) / load<N>(d + i)); });
                     } else {
                         for (i64 i = 0; i < n; ++i) out[i] = 0;
                     }
                     if (sloped) {
-                        block.sums(model, xp, xp, b0, b1, moved, memory);
+                        block.weighted_sums(model, xp, moved, memory);
                         model.values(s, n, s);
                         for (i64 i = 0; i < n; ++i) out[i] += dbeta * ((moved[i] / d[i] - s[i]) / model.beta());
                     }
@@ -285,13 +312,14 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
         Model model = given;
         i64 i0, i1, o0, o1, lo, hi;
         ranges(index % blocks, i0, i1, o0, o1, lo, hi);
-        std::size_t bytes = std::max(forward.bytes(), backward.bytes()) + (cells + 3 * results + 1024) * sizeof(T);
+        std::size_t bytes = std::max(forward.bytes(), backward.bytes()) + Block<Model>::bytes(cells) +
+                            3 * ((results + 8 * lanes<T>) * sizeof(T) + 64);
         char* memory = static_cast<char*>(scratch(bytes));
         Block<Model> block(pool, forward, memory, cells);
         T* s = Sum<T>::make(memory, results).v;
         T* q = Sum<T>::make(memory, results + 8 * lanes<T>).v;
         T* moved = Sum<T>::make(memory, results).v;
-        const i64 n = (o1 - o0) * rest, from = lo * rin, size = (hi - lo) * rin;
+        const i64 n = (o1 - o0) * rest;
         double slope = 0;
         for (i64 p = index / blocks * group; p < std::min(planes, (index / blocks + 1) * group); ++p) {
             const T *xp = x + p * pool.cells_in, *gp = g + p * pool.cells_out;
@@ -300,12 +328,12 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
                 i64 o = output / rest;
                 return !empty_row(o) && ax.first[o] >= i0 && ax.first[o] < i1;
             };
-            if (fast && model.ready(xp + from, size) && all_tame(gp + o0 * rest, n) &&
-                (!Model::has_slope || all_tame(xp + from, size))) {
-                block.sums(model, xp, nullptr, o0, o1, s, memory);
+            if (fast && block.start(model, xp, o0, o1) && all_tame(gp + o0 * rest, n) &&
+                (!Model::has_slope || block.tame(xp))) {
+                block.sums(model, s, memory);
                 model.denominators(s, n, q);
                 if constexpr (Model::has_slope) {
-                    block.sums(model, xp, xp, o0, o1, moved, memory);
+                    block.weighted_sums(model, xp, moved, memory);
                     model.values(s, n, s);
                     for (i64 o = o0; o < o1; ++o) {
                         if (!mine(o * rest)) continue;
@@ -319,7 +347,7 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
                 }
                 each_vector<T>(n, [&]<int N>(i64 i) { store<N>(q + i, load<N>(gp + o0 * rest + i) / load<N>(q + i)); });
                 backward.run(0, origin<T>(q, o0 * rest), 0, i0, i1, {to}, memory);
-                model.times_weights(xp + i0 * rin, (i1 - i0) * rin, to);
+                block.times_weights(model, i0, i1, to);
                 if (back.has_empty) clear_unread(back, i0, i1, to);
                 continue;
             }
