@@ -353,8 +353,9 @@ SELECTING = ("max_pool", "adaptive_max_pool", "global_max_pool")
 
 
 def differing(s: Setting, ours: Answers, theirs: Answers) -> set[str]:
-    """The answers that differ. The sign of a zero is an answer of its own where a cell is selected; where cells are
-    summed it is an accident of torch's order, and tests/test_special_values.py holds lunette to its own rule.
+    """The answers that differ. The sign of a zero is an answer of its own where a cell is selected.
+
+    Where cells are summed it is an accident of torch's order; test_special_values.py holds lunette to its own rule.
     """
     if isinstance(ours["y"], str) or isinstance(theirs["y"], str):
         return set() if isinstance(ours["y"], str) and isinstance(theirs["y"], str) else {"y"}

@@ -163,7 +163,7 @@ def _convolutions() -> Iterator[Layer]:
     yield _conv("deeplab/aspp_rate18", (1, 512, 33, 33), 256, k3, "dilated", padding=18, dilation=18)
 
     yield _conv("alexnet/conv2_g2", (1, 96, 27, 27), 256, k5, "grouped", padding=2, groups=2)
-    yield _conv("resnext50/conv3_g32", (1, 256, 28, 28), 256, k3, "grouped", padding=1, groups=32)
+    yield _conv("resnext50/conv3_g32", (1, 256, 28, 28), 256, k3, "grouped", "quick", padding=1, groups=32)
     yield _conv("shufflenet/1x1_g3", (1, 240, 28, 28), 240, k1, "grouped", "quick", groups=3)
     yield _conv("mobilenet/112", (1, 32, 112, 112), 32, k3, "depthwise", padding=1, groups=32)
     yield _conv("mobilenet/112_s2", (1, 96, 112, 112), 96, k3, "depthwise", stride=2, padding=1, groups=96)
@@ -196,7 +196,7 @@ def _transposed() -> Iterator[Layer]:
     yield _up("dcgan/third_4x4", (1, 256, 8, 8), 128, k4, stride=2, padding=1)
     yield _up("dcgan/last_4x4", (1, 64, 32, 32), 3, k4, stride=2, padding=1)
     yield _up("dcgan/third_4x4_b32", (32, 256, 8, 8), 128, k4, stride=2, padding=1)
-    yield _up("unet/up4_2x2", (1, 512, 32, 32), 256, k2, bias=True, stride=2)
+    yield _up("unet/up4_2x2", (1, 512, 32, 32), 256, k2, "quick", bias=True, stride=2)
     yield _up("unet/up1_2x2", (1, 128, 128, 128), 64, k2, bias=True, stride=2)
     yield _up("upsample/3x3_s2_out", (1, 64, 56, 56), 64, (3, 3), stride=2, padding=1, output_padding=1)
     yield _up("upsample/depthwise", (1, 64, 32, 32), 64, k4, stride=2, padding=1, groups=64)
