@@ -85,15 +85,18 @@ T mean_again(const Pool& pool, const T* x, i64 output, T by) {
     if (nan || (up && down)) return std::numeric_limits<T>::quiet_NaN();
     if (up || down) return (up ? 1 : -1) * std::numeric_limits<T>::infinity() / by;
     // 2^-shift * (sum of terms) stays in range; powers of two cost no accuracy up here.
-    int shift = 64 - __builtin_clzll(static_cast<unsigned long long>(terms));
-    const T scale = std::ldexp(T(1), -shift);
-    T total = 0, block = 0;
+    const int shift = 64 - __builtin_clzll(static_cast<unsigned long long>(terms));
+    const Wide<T> scale = std::ldexp(Wide<T>(1), -shift);
+    Wide<T> total = 0, block = 0;
     i64 seen = 0;
     each_cell(pool, output, [&](i64 i) {
         block += x[i] * scale;
         if (++seen % block_terms == 0) total += block, block = 0;
     });
-    return std::ldexp((total + block) / by, shift);
+    const T mean = static_cast<T>(std::ldexp((total + block) / by, shift));
+    // Rounding may not push the mean of finite cells over the edge.
+    constexpr T most = std::numeric_limits<T>::max();
+    return std::fabs(by) >= static_cast<T>(terms) ? std::clamp(mean, -most, most) : mean;
 }
 
 template <class T>

@@ -8,6 +8,18 @@
 namespace lunette::LN_ISA {
 namespace {
 
+// Computing by the definition needs a little more precision than the result has.
+template <class T>
+struct WideOf {
+    using type = double;
+};
+template <>
+struct WideOf<double> {
+    using type = long double;
+};
+template <class T>
+using Wide = typename WideOf<T>::type;
+
 template <class T>
 struct Sum {
     using Scalar = T;

@@ -17,18 +17,6 @@
 namespace lunette::LN_ISA {
 namespace {
 
-// Computing by the definition needs a little more precision than the result has.
-template <class T>
-struct WideOf {
-    using type = double;
-};
-template <>
-struct WideOf<double> {
-    using type = long double;
-};
-template <class T>
-using Wide = typename WideOf<T>::type;
-
 constexpr i64 most_cells = 1 << 20;  // of one block; larger ones are done by the definition, without memory
 
 // f(vector of cells i..i+N-1) over n cells, the last ones singly.
