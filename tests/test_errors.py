@@ -81,7 +81,7 @@ def test_w3_x_has_its_axes() -> None:
         lambda: ln.max_pool(X, (2, 2, 2)),
         ln.ShapeError,
         "max_pool (d=3) [W3] needs x with a channel axis and 3 spatial axes; "
-        "got x.shape=(2, 3, 8). x is (*batch, channels, *space); spatial= says how many axes are spatial.",
+        "got x.shape=(2, 3, 8). x is (*batch, channels, *space); the kernel, or spatial=, tells d.",
     )
     refused(
         lambda: ln.max_pool(X[0, 0], 2),
@@ -104,13 +104,13 @@ def test_w3_x_has_its_axes() -> None:
         lambda: ln.global_avg_pool(X, spatial=3),
         ln.ShapeError,
         "global_avg_pool (d=3) [W3] needs x with a channel axis and 3 spatial axes; "
-        "got x.shape=(2, 3, 8). x is (*batch, channels, *space); spatial= says how many axes are spatial.",
+        "got x.shape=(2, 3, 8). x is (*batch, channels, *space); the kernel, or spatial=, tells d.",
     )
     refused(
         lambda: ln.spec.max_pool2d([1, 2, 3], 2, stride=1),
         ln.ShapeError,
         "max_pool (d=2) [W3] needs x with a channel axis and 2 spatial axes; "
-        "got x.shape=(3,). x is (*batch, channels, *space); spatial= says how many axes are spatial.",
+        "got x.shape=(3,). x is (*batch, channels, *space); the kernel, or spatial=, tells d.",
     )
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 
 import lunette as ln
 from lunette.number import Array
+from lunette.ops import ALL
 
 app = typer.Typer(
     help="The spatial operators of neural networks, defined exactly: look inside them, and try them.",
@@ -26,6 +27,21 @@ app = typer.Typer(
 )
 out = Console()
 BACKENDS = ("torch", "jax", "onnx", "onnxruntime", "openvino", "tinygrad", "sympy")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(ln.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """The spatial operators of neural networks, defined exactly: look inside them, and try them."""
 
 
 # ---- explain
@@ -44,11 +60,13 @@ def _ints(text: str | None) -> Any:
 
 @app.command()
 def explain(
-    op: Annotated[str, typer.Argument(help="max_pool, avg_pool, conv, conv_transpose, adaptive_avg_pool, ...")],
+    op: Annotated[str, typer.Argument(help=", ".join(kind.name for kind in ALL))],
     shape: Annotated[str, typer.Option(help="spatial sizes of the input: 5 or 7,9")],
     kernel: Annotated[str | None, typer.Option(help="kernel sizes: 3 or 3,2")] = None,
     stride: Annotated[str | None, typer.Option(help="strides; pools default to the kernel")] = None,
-    padding: Annotated[str | None, typer.Option(help="1, or 1,2 per axis, or 1:2,0:0 pairs, or same")] = None,
+    padding: Annotated[
+        str | None, typer.Option(help="1, or 1,2 per axis, or 1:2,0:0 as lo:hi pairs, or valid, same, same_lower")
+    ] = None,
     dilation: Annotated[str | None, typer.Option(help="dilations")] = None,
     output_padding: Annotated[str | None, typer.Option(help="of conv_transpose")] = None,
     output_size: Annotated[str | None, typer.Option(help="of the adaptive pools")] = None,
@@ -74,10 +92,10 @@ def explain(
     }
     arguments = {name: value for name, value in given.items() if value is not None}
     explanation = ln.explain(op, _ints(shape), **arguments)
-    out.print(str(explanation), highlight=False, markup=False)
+    out.print(str(explanation), highlight=False, markup=False, soft_wrap=True)
     if svg is not None:
         svg.write_text(explanation.to_svg())
-        out.print(f"wrote {svg}")
+        out.print(f"wrote {svg}", soft_wrap=True)
 
 
 # ---- info
@@ -261,6 +279,6 @@ def main() -> None:
     """The entry point: a refusal is one sentence, not a traceback."""
     try:
         app()
-    except ln.LunetteError as error:
+    except (ln.LunetteError, OSError) as error:
         Console(stderr=True).print(f"[bold red]error:[/bold red] {error}", markup=True, highlight=False)
         raise SystemExit(2) from None

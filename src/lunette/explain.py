@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from lunette.array import bound_of, lookup
-from lunette.errors import ShapeError, speaking
+from lunette.errors import ArgumentError, ShapeError, speaking
 from lunette.op import Op
 from lunette.ops import AvgPool, Conv
 from lunette.window import Axis, Geometry, Shape, Window, integer, is_sequence, taps
@@ -98,7 +98,7 @@ class Explanation:
         if not isinstance(self.op, AvgPool):
             return None
         if self.op.divisor is not None:
-            return self.op.divisor
+            return f"{self.op.divisor:g}"
         reads = prod(s.counts(p)[0] for s, p in zip(self.strips, o, strict=True))
         return self.window.inside(o, self.space) if self.op.count_include_pad else reads
 
@@ -256,7 +256,9 @@ def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:
         )
     space = space[len(space) - length :]
     if issubclass(kind, Conv):
-        kernel = options.pop("kernel", 1)
+        if "kernel" not in options:
+            raise ArgumentError("O2", "the kernel's sizes", "none", "Pass kernel=3 or kernel=(3, 2).", who=kind.name)
+        kernel = options.pop("kernel")
         size = tuple(kernel) if is_sequence(kernel) else (kernel,) * length
         bound = bound_of(op, [(1, *space), (1, 1, *size)], options, lead=1)
     else:

@@ -144,7 +144,7 @@ def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> B
                 "W3",
                 f"x with a channel axis and {d} spatial axes",
                 f"x.shape={x}",
-                "x is (*batch, channels, *space); spatial= says how many axes are spatial.",
+                "x is (*batch, channels, *space); the kernel, or spatial=, tells d.",
             )
         batch = x[: len(x) - d - 1]
         sample = (x[len(batch) :], *shapes[1:])
