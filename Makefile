@@ -18,6 +18,7 @@ demo: $(VENV)/installed ## install and run every operator on a small example
 
 test: $(VENV)/installed-tests check ## install what the tests need, check style and types, run the tests
 	$(BIN)/python -m pytest -q -n auto
+	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n auto tests/test_kernels.py
 
 test-all: $(VENV)/installed-tests check ## the tests at length: thousands of random examples per law
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -q -n auto
