@@ -27,7 +27,7 @@ from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
 from lunette.number import Array, Number, as_dtype, divide, is_real, like, mean, zero_of
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View
-from lunette.window import Ints, Padding, Window, flag, spatial_axes
+from lunette.window import Ints, Padding, Window, flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,6 @@ class AvgPool(Pool):
     linear_in: ClassVar[tuple[int, ...]] = (0,)
 
     # ---- shape
-
-    @classmethod
-    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:

@@ -50,7 +50,7 @@ from lunette.number import (
 )
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View
-from lunette.window import Ints, Padding, Window, spatial_axes
+from lunette.window import Ints, Padding, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,6 @@ class LpPool(Pool):
     needs: ClassVar[str] = "exp"
 
     # ---- shape
-
-    @classmethod
-    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:

@@ -23,7 +23,7 @@ from lunette.errors import ShapeError
 from lunette.number import Array, Number, Ties, place, select, total, winners
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View, check_ties
-from lunette.window import Ints, Padding, Window, flag, spatial_axes
+from lunette.window import Ints, Padding, Window, flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,6 @@ class MaxPool(Pool):
     monotone: ClassVar[bool] = True
 
     # ---- shape
-
-    @classmethod
-    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:

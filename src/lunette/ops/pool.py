@@ -13,7 +13,7 @@ from lunette import _native
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Op, Shapes
-from lunette.window import Cell, Shape, Window
+from lunette.window import Cell, Shape, Window, spatial_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,11 @@ class Pool(Op):
     window: Window
 
     # ---- shape
+
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
+        """The kernel tells, the first option of a sliding pool; or spatial, the last one."""
+        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     def shape(self, *shapes: Shape | None) -> Shape:
         x = shapes[0]

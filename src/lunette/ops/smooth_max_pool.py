@@ -46,7 +46,7 @@ from lunette.number import (
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.avg_pool import check_counted
 from lunette.ops.pool import Pool, View
-from lunette.window import Ints, Padding, Window, flag, spatial_axes
+from lunette.window import Ints, Padding, Window, flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,6 @@ class SmoothMaxPool(Pool):
     monotone: ClassVar[bool] = True
 
     # ---- shape
-
-    @classmethod
-    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
