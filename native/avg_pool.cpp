@@ -105,7 +105,8 @@ T divisor_of(const Pool& pool, i64 output, Mean mean, T divisor) {
     i64 product = 1;
     for (int a = pool.rank - 1; a >= 0; --a) {
         const PoolAxis& ax = pool.axes[a];
-        product *= (mean == Mean::inside ? ax.inside : ax.count)[output % ax.m];
+        const i64* table = mean == Mean::inside ? ax.inside : ax.count;
+        product *= table[output % ax.m];
         output /= ax.m;
     }
     return static_cast<T>(product);

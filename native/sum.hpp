@@ -91,7 +91,7 @@ struct Sum {
             zip<L>(load<L>(even.v + q), load<L>(odd.v + q), low, high);
             store<L>(out.v + 2 * q, low), store<L>(out.v + 2 * q + L, high);
         }
-        for (i64 o = 2 * q; o < n; ++o) out.v[o] = (o & 1 ? odd : even).v[o / 2];
+        for (i64 o = 2 * q; o < n; ++o) out.v[o] = o & 1 ? odd.v[o / 2] : even.v[o / 2];
     }
 };
 
