@@ -1,14 +1,17 @@
-// The one binding file: one line per kernel, nothing else.
+// The one binding file: one maker per kernel. A maker binds a kernel to its geometry and dtype and gives a Task.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
+#include <memory>
 #include <stdexcept>
 #include <tuple>
 
 #include "isa.hpp"
+#include "plan.hpp"
 #include "threads.hpp"
 
 namespace nb = nanobind;
@@ -17,173 +20,300 @@ using namespace lunette;
 
 namespace {
 
-template <class T>
-using In = nb::ndarray<const T, nb::device::cpu, nb::c_contig>;
-template <class T>
-using Out = nb::ndarray<T, nb::device::cpu, nb::c_contig>;
-using Table = nb::ndarray<const i64, nb::device::cpu, nb::c_contig, nb::ndim<1>>;
-using Index = nb::ndarray<i64, nb::device::cpu, nb::c_contig>;
+// ---- arrays from Python
 
-void make_pool(PoolTables* self, const std::vector<std::tuple<i64, i64, i64, Table, Table, Table>>& axes) {
-    std::vector<PoolTables::Axis> tables;
-    auto copy = [](const Table& t) { return std::vector<i64>(t.data(), t.data() + t.size()); };
-    for (const auto& [n, m, step, first, count, inside] : axes)
-        tables.push_back({n, m, step, copy(first), copy(count), copy(inside)});
-    new (self) PoolTables(std::move(tables));
+class Buffer {
+public:
+    Buffer(nb::handle array, bool write) {
+        int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (write ? PyBUF_WRITABLE : 0);
+        if (PyObject_GetBuffer(array.ptr(), &view_, flags)) throw nb::python_error();
+    }
+    Buffer(const Buffer&) = delete;
+    ~Buffer() { PyBuffer_Release(&view_); }
+    char* data() const { return static_cast<char*>(view_.buf); }
+    i64 bytes() const { return view_.len; }
+    // The letter of the dtype; 'q' for any 64-bit integer.
+    char code() const {
+        char c = view_.format && !view_.format[1] ? view_.format[0] : '?';
+        return c == 'l' && view_.itemsize == 8 ? 'q' : c;
+    }
+
+private:
+    Py_buffer view_;
+};
+
+void fits(bool ok) {
+    if (!ok) throw std::invalid_argument("the arrays do not fit the kernel");
 }
 
-// Planes of x, after checking that x holds whole planes of `in` cells and y as many of `out` cells.
-template <class X, class Y>
-i64 planes_of(const X& x, i64 in, const Y& y, i64 out) {
-    i64 nx = static_cast<i64>(x.size()), ny = static_cast<i64>(y.size());
-    i64 planes = in > 0 ? nx / in : out > 0 ? ny / out : 0;
-    if (nx != planes * in || ny != planes * out)
-        throw std::invalid_argument("the arrays do not fit the window tables");
-    return planes;
-}
-
-template <class T>
-void bind_pools(nb::module_& m) {
-    m.def("max_pool", [](const PoolTables& tables, In<T> x, Out<T> y, std::optional<Index> index) {
-        const Pool& pool = tables.pool();
-        i64 planes = planes_of(x, pool.cells_in, y, pool.cells_out);
-        if (index) planes_of(x, pool.cells_in, *index, pool.cells_out);
-        nb::gil_scoped_release release;
-        kernels().of<T>().max_pool(pool, planes, x.data(), y.data(), index ? index->data() : nullptr);
-    }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "index"_a.none().noconvert());
-
-    m.def("max_pool_jvp", [](const PoolTables& tables, In<T> x, In<T> t, Out<T> dy, int ties) {
-        i64 planes = planes_of(x, tables.pool().cells_in, dy, tables.pool().cells_out);
-        planes_of(t, tables.pool().cells_in, dy, tables.pool().cells_out);
-        nb::gil_scoped_release release;
-        kernels().of<T>().max_pool_jvp(tables.pool(), planes, x.data(), t.data(), dy.data(), Ties(ties));
-    }, "pool"_a, "x"_a.noconvert(), "t"_a.noconvert(), "dy"_a.noconvert(), "ties"_a);
-
-    m.def("max_pool_vjp", [](const PoolTables& tables, In<T> x, In<T> g, Out<T> dx, int ties) {
-        i64 planes = planes_of(x, tables.pool().cells_in, g, tables.pool().cells_out);
-        planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
-        nb::gil_scoped_release release;
-        kernels().of<T>().max_pool_vjp(tables.pool(), planes, x.data(), g.data(), dx.data(), Ties(ties));
-    }, "pool"_a, "x"_a.noconvert(), "g"_a.noconvert(), "dx"_a.noconvert(), "ties"_a);
-
-    m.def("avg_pool", [](const PoolTables& tables, In<T> x, Out<T> y, int mode, double divisor) {
-        i64 planes = planes_of(x, tables.pool().cells_in, y, tables.pool().cells_out);
-        nb::gil_scoped_release release;
-        kernels().of<T>().avg_pool(tables.pool(), planes, x.data(), y.data(), Mean(mode), T(divisor));
-    }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "mode"_a, "divisor"_a);
-
-    m.def("avg_pool_vjp", [](const PoolTables& tables, In<T> g, Out<T> dx, int mode, double divisor) {
-        i64 planes = planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
-        nb::gil_scoped_release release;
-        kernels().of<T>().avg_pool_vjp(tables.pool(), planes, g.data(), dx.data(), Mean(mode), T(divisor));
-    }, "pool"_a, "g"_a.noconvert(), "dx"_a.noconvert(), "mode"_a, "divisor"_a);
-
-    m.def("smooth_max_pool", [](const PoolTables& tables, In<T> x, Out<T> y, double beta, bool include_pad) {
-        i64 planes = planes_of(x, tables.pool().cells_in, y, tables.pool().cells_out);
-        nb::gil_scoped_release release;
-        kernels().of<T>().smooth_max_pool(tables.pool(), planes, x.data(), y.data(), T(beta), include_pad);
-    }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "beta"_a, "include_pad"_a);
-
-    m.def("smooth_max_pool_jvp", [](const PoolTables& tables, In<T> x, std::optional<In<T>> t, Out<T> dy, double beta,
-                                    double dbeta, bool include_pad) {
-        i64 planes = planes_of(x, tables.pool().cells_in, dy, tables.pool().cells_out);
-        if (t) planes_of(*t, tables.pool().cells_in, dy, tables.pool().cells_out);
-        nb::gil_scoped_release release;
-        kernels().of<T>().smooth_max_pool_jvp(tables.pool(), planes, x.data(), t ? t->data() : nullptr, dy.data(),
-                                              T(beta), T(dbeta), include_pad);
-    }, "pool"_a, "x"_a.noconvert(), "t"_a.none().noconvert(), "dy"_a.noconvert(), "beta"_a, "dbeta"_a, "include_pad"_a);
-
-    m.def("smooth_max_pool_vjp", [](const PoolTables& tables, In<T> x, In<T> g, Out<T> dx, double beta, bool include_pad) {
-        i64 planes = planes_of(x, tables.pool().cells_in, g, tables.pool().cells_out);
-        planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
-        nb::gil_scoped_release release;
-        return kernels().of<T>().smooth_max_pool_vjp(tables.pool(), planes, x.data(), g.data(), dx.data(), T(beta),
-                                                     include_pad);
-    }, "pool"_a, "x"_a.noconvert(), "g"_a.noconvert(), "dx"_a.noconvert(), "beta"_a, "include_pad"_a);
-
-    m.def("lp_pool", [](const PoolTables& tables, In<T> x, Out<T> y, double p) {
-        i64 planes = planes_of(x, tables.pool().cells_in, y, tables.pool().cells_out);
-        nb::gil_scoped_release release;
-        kernels().of<T>().lp_pool(tables.pool(), planes, x.data(), y.data(), T(p));
-    }, "pool"_a, "x"_a.noconvert(), "y"_a.noconvert(), "p"_a);
-
-    m.def("lp_pool_jvp", [](const PoolTables& tables, In<T> x, In<T> t, Out<T> dy, double p) {
-        i64 planes = planes_of(x, tables.pool().cells_in, dy, tables.pool().cells_out);
-        planes_of(t, tables.pool().cells_in, dy, tables.pool().cells_out);
-        nb::gil_scoped_release release;
-        kernels().of<T>().lp_pool_jvp(tables.pool(), planes, x.data(), t.data(), dy.data(), T(p));
-    }, "pool"_a, "x"_a.noconvert(), "t"_a.noconvert(), "dy"_a.noconvert(), "p"_a);
-
-    m.def("lp_pool_vjp", [](const PoolTables& tables, In<T> x, In<T> g, Out<T> dx, double p) {
-        i64 planes = planes_of(x, tables.pool().cells_in, g, tables.pool().cells_out);
-        planes_of(dx, tables.pool().cells_in, g, tables.pool().cells_out);
-        nb::gil_scoped_release release;
-        kernels().of<T>().lp_pool_vjp(tables.pool(), planes, x.data(), g.data(), dx.data(), T(p));
-    }, "pool"_a, "x"_a.noconvert(), "g"_a.noconvert(), "dx"_a.noconvert(), "p"_a);
-}
-
-// The axes of a convolution, and the sizes of its arrays: x is (B, Cin, *n), w (Cout, Cin/groups, *k), y (B, Cout, *m).
-struct ConvOf {
-    std::vector<ConvAxis> axes;
-    Conv conv;
-
-    using Axes = std::vector<std::tuple<i64, i64, i64, i64, i64, i64>>;
-    template <class X, class Y>
-    ConvOf(const Axes& list, i64 groups, const X& x, const Y& y) {
-        for (const auto& [n, m, kernel, stride, dilation, lo] : list) {
-            axes.push_back({n, m, kernel, stride, dilation, lo});
-            need(n >= 0 && m >= 1 && kernel >= 1 && stride >= 1 && dilation >= 1 && lo >= 0);
+void call(const Task& task, nb::args given) {
+    fits(given.size() == task.args.size() && given.size() <= most_args);
+    std::optional<Buffer> buffers[most_args];
+    void* pointers[most_args] = {};
+    for (std::size_t i = 0; i < given.size(); ++i) {
+        const Arg& arg = task.args[i];
+        if (arg.code == 0) continue;
+        if (given[i].is_none()) {
+            fits(arg.optional);
+            continue;
         }
-        need(x.ndim() == axes.size() + 2 && y.ndim() == axes.size() + 2 && x.shape(0) == y.shape(0));
-        conv = {axes.data(), i64(axes.size()), groups, i64(x.shape(0)), i64(x.shape(1)), i64(y.shape(1))};
-        need(groups >= 1 && conv.cin % groups == 0 && conv.cout % groups == 0);
-        for (std::size_t a = 0; a < axes.size(); ++a)
-            need(i64(x.shape(a + 2)) == axes[a].n && i64(y.shape(a + 2)) == axes[a].m);
+        Buffer& b = buffers[i].emplace(given[i], arg.write);
+        fits(b.code() == arg.code && b.bytes() == arg.count * (arg.code == 'f' ? 4 : 8));
+        pointers[i] = b.data();
     }
-    template <class W>
-    const Conv& with(const W& w) const {
-        need(w.ndim() == axes.size() + 2 && i64(w.shape(0)) == conv.cout && i64(w.shape(1)) == conv.cin / conv.groups);
-        for (std::size_t a = 0; a < axes.size(); ++a) need(i64(w.shape(a + 2)) == axes[a].kernel);
-        return conv;
+    nb::gil_scoped_release release;
+    task.run(pointers);
+}
+
+void run_plan(const Plan& plan, nb::args given, std::optional<nb::object> seconds) {
+    fits(given.size() == plan.arguments().size());
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    std::vector<char*> pointers;
+    for (std::size_t i = 0; i < given.size(); ++i) {
+        auto [bytes, write] = plan.arguments()[i];
+        buffers.push_back(std::make_unique<Buffer>(given[i], write));
+        fits(buffers.back()->bytes() == bytes);
+        pointers.push_back(buffers.back()->data());
     }
-    static void need(bool ok) {
-        if (!ok) throw std::invalid_argument("the arrays do not fit the convolution");
+    std::optional<Buffer> times;
+    if (seconds) {
+        times.emplace(*seconds, true);
+        fits(times->code() == 'd' && times->bytes() == i64(8 * plan.steps()));
+    }
+    nb::gil_scoped_release release;
+    plan.run(pointers.data(), times ? reinterpret_cast<double*>(times->data()) : nullptr);
+}
+
+// ---- makers
+
+// A pointer of whatever type the kernel asks for.
+struct Any {
+    void* p;
+    template <class T>
+    operator T*() const {
+        return static_cast<T*>(p);
+    }
+};
+struct Args {
+    void* const* p;
+    Any operator[](int i) const { return {p[i]}; }
+    template <class T>
+    T number(int i) const {
+        return p[i] ? *static_cast<const T*>(p[i]) : T(0);
     }
 };
 
-template <class T>
-void bind_convs(nb::module_& m) {
-    using Axes = const ConvOf::Axes&;
-    using Bias = std::optional<In<T>>;
-    auto bias = [](const Bias& b, i64 channels) {
-        ConvOf::need(!b || i64(b->size()) == channels);
-        return b ? b->data() : nullptr;
+template <class F>
+Task task(std::vector<Arg> args, F run) {
+    return {std::move(args), [run](void* const* p) { run(Args{p}); }};
+}
+
+// f(T()) for the dtype's letter.
+template <class F>
+Task with_type(char code, F f) {
+    if (code == 'f') return f(float());
+    if (code == 'd') return f(double());
+    throw std::invalid_argument("kernels are made for 'f' and 'd'");
+}
+
+using Tables = std::shared_ptr<PoolTables>;
+
+struct Pools {
+    Tables tables;
+    i64 planes, n, m;  // cells of all planes, before and behind
+    Pools(Tables t, i64 p) : tables(t), planes(p), n(p * t->pool().cells_in), m(p * t->pool().cells_out) {}
+    const Pool& pool() const { return tables->pool(); }
+};
+
+std::shared_ptr<PoolTables> make_tables(
+    const std::vector<std::tuple<i64, i64, i64, nb::object, nb::object, nb::object>>& axes) {
+    std::vector<PoolTables::Axis> tables;
+    auto copy = [](nb::handle t) {
+        Buffer b(t, false);
+        fits(b.code() == 'q');
+        const i64* p = reinterpret_cast<const i64*>(b.data());
+        return std::vector<i64>(p, p + b.bytes() / 8);
     };
-    m.def("conv", [bias](Axes axes, i64 groups, In<T> x, In<T> w, Bias b, Out<T> y) {
-        ConvOf c(axes, groups, x, y);
-        const T* add = bias(b, c.with(w).cout);
-        nb::gil_scoped_release release;
-        kernels().conv_of<T>().conv(c.conv, x.data(), w.data(), add, y.data());
-    }, "axes"_a, "groups"_a, "x"_a.noconvert(), "w"_a.noconvert(), "b"_a.none().noconvert(), "y"_a.noconvert());
-    m.def("conv_input_grad", [bias](Axes axes, i64 groups, In<T> w, In<T> g, Bias b, Out<T> dx) {
-        ConvOf c(axes, groups, dx, g);
-        const T* add = bias(b, c.with(w).cin);
-        nb::gil_scoped_release release;
-        kernels().conv_of<T>().conv_input_grad(c.conv, w.data(), g.data(), add, dx.data());
-    }, "axes"_a, "groups"_a, "w"_a.noconvert(), "g"_a.noconvert(), "b"_a.none().noconvert(), "dx"_a.noconvert());
-    m.def("conv_weight_grad", [](Axes axes, i64 groups, In<T> x, In<T> g, Out<T> dw) {
-        ConvOf c(axes, groups, x, g);
-        c.with(dw);
-        nb::gil_scoped_release release;
-        kernels().conv_of<T>().conv_weight_grad(c.conv, x.data(), g.data(), dw.data());
-    }, "axes"_a, "groups"_a, "x"_a.noconvert(), "g"_a.noconvert(), "dw"_a.noconvert());
-    m.def("conv_bias_grad", [](In<T> g, Out<T> db) {
-        ConvOf::need(g.ndim() >= 2 && db.ndim() == 1 && g.shape(1) == db.shape(0));
-        i64 cells = 1;
-        for (std::size_t a = 2; a < g.ndim(); ++a) cells *= i64(g.shape(a));
-        nb::gil_scoped_release release;
-        kernels().conv_of<T>().conv_bias_grad(i64(g.shape(0)), i64(g.shape(1)), cells, g.data(), db.data());
-    }, "g"_a.noconvert(), "db"_a.noconvert());
+    for (const auto& [n, m, step, first, count, inside] : axes)
+        tables.push_back({n, m, step, copy(first), copy(count), copy(inside)});
+    return std::make_shared<PoolTables>(std::move(tables));
+}
+
+// Rule S1 keeps a beta of zero out, but a compiled graph may compute one.
+template <class T>
+T checked_beta(T beta) {
+    if (beta == 0 || !std::isfinite(beta)) throw std::domain_error("beta must be finite and other than zero");
+    return beta;
+}
+
+void bind_pools(nb::module_& m) {
+    m.def("max_pool", [](char code, Tables tables, i64 planes) {
+        return with_type(code, [p = Pools(tables, planes)](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.n), out<T>(p.m), maybe(out<i64>(p.m))}, [p](Args a) {
+                kernels().of<T>().max_pool(p.pool(), p.planes, a[0], a[1], a[2]);
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "(x, y, index or None)");
+
+    m.def("max_pool_jvp", [](char code, Tables tables, i64 planes, int ties) {
+        return with_type(code, [p = Pools(tables, planes), ties = Ties(ties)](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.n), in<T>(p.n), out<T>(p.m)}, [p, ties](Args a) {
+                kernels().of<T>().max_pool_jvp(p.pool(), p.planes, a[0], a[1], a[2], ties);
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "ties"_a, "(x, t, dy)");
+
+    m.def("max_pool_vjp", [](char code, Tables tables, i64 planes, int ties) {
+        return with_type(code, [p = Pools(tables, planes), ties = Ties(ties)](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.n), in<T>(p.m), out<T>(p.n)}, [p, ties](Args a) {
+                kernels().of<T>().max_pool_vjp(p.pool(), p.planes, a[0], a[1], a[2], ties);
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "ties"_a, "(x, g, dx)");
+
+    m.def("avg_pool", [](char code, Tables tables, i64 planes, int mode, double divisor) {
+        return with_type(code, [p = Pools(tables, planes), mode = Mean(mode), divisor](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.n), out<T>(p.m)}, [p, mode, divisor](Args a) {
+                kernels().of<T>().avg_pool(p.pool(), p.planes, a[0], a[1], mode, T(divisor));
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "mode"_a, "divisor"_a, "(x, y)");
+
+    m.def("avg_pool_vjp", [](char code, Tables tables, i64 planes, int mode, double divisor) {
+        return with_type(code, [p = Pools(tables, planes), mode = Mean(mode), divisor](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.m), out<T>(p.n)}, [p, mode, divisor](Args a) {
+                kernels().of<T>().avg_pool_vjp(p.pool(), p.planes, a[0], a[1], mode, T(divisor));
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "mode"_a, "divisor"_a, "(g, dx)");
+
+    m.def("smooth_max_pool", [](char code, Tables tables, i64 planes, bool include_pad) {
+        return with_type(code, [p = Pools(tables, planes), include_pad](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.n), in<T>(1), out<T>(p.m)}, [p, include_pad](Args a) {
+                T beta = checked_beta(a.number<T>(1));
+                kernels().of<T>().smooth_max_pool(p.pool(), p.planes, a[0], a[2], beta, include_pad);
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "include_pad"_a, "(x, beta, y)");
+
+    m.def("smooth_max_pool_jvp", [](char code, Tables tables, i64 planes, bool include_pad) {
+        return with_type(code, [p = Pools(tables, planes), include_pad](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.n), in<T>(1), maybe(in<T>(p.n)), maybe(in<T>(1)), out<T>(p.m)},
+                        [p, include_pad](Args a) {
+                T beta = checked_beta(a.number<T>(1));
+                kernels().of<T>().smooth_max_pool_jvp(p.pool(), p.planes, a[0], a[2], a[4], beta, a.number<T>(3),
+                                                      include_pad);
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "include_pad"_a, "(x, beta, t or None, dbeta or None, dy)");
+
+    m.def("smooth_max_pool_vjp", [](char code, Tables tables, i64 planes, bool include_pad) {
+        return with_type(code, [p = Pools(tables, planes), include_pad](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.n), in<T>(1), in<T>(p.m), maybe(out<T>(p.n)), maybe(out<T>(1))},
+                        [p, include_pad](Args a) {
+                T* dx = a[3];
+                std::vector<T> own(dx ? 0 : p.n);
+                double dbeta = kernels().of<T>().smooth_max_pool_vjp(
+                    p.pool(), p.planes, a[0], a[2], dx ? dx : own.data(), checked_beta(a.number<T>(1)), include_pad);
+                if (T* to = a[4]) *to = T(dbeta);
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "include_pad"_a, "(x, beta, g, dx or None, dbeta or None)");
+
+    m.def("lp_pool", [](char code, Tables tables, i64 planes, double norm) {
+        return with_type(code, [p = Pools(tables, planes), norm](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.n), out<T>(p.m)}, [p, norm](Args a) {
+                kernels().of<T>().lp_pool(p.pool(), p.planes, a[0], a[1], T(norm));
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "p"_a, "(x, y)");
+
+    m.def("lp_pool_jvp", [](char code, Tables tables, i64 planes, double norm) {
+        return with_type(code, [p = Pools(tables, planes), norm](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.n), in<T>(p.n), out<T>(p.m)}, [p, norm](Args a) {
+                kernels().of<T>().lp_pool_jvp(p.pool(), p.planes, a[0], a[1], a[2], T(norm));
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "p"_a, "(x, t, dy)");
+
+    m.def("lp_pool_vjp", [](char code, Tables tables, i64 planes, double norm) {
+        return with_type(code, [p = Pools(tables, planes), norm](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(p.n), in<T>(p.m), out<T>(p.n)}, [p, norm](Args a) {
+                kernels().of<T>().lp_pool_vjp(p.pool(), p.planes, a[0], a[1], a[2], T(norm));
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "p"_a, "(x, g, dx)");
+}
+
+// A convolution with its axes: x is (batch, cin, *n), w (cout, cin/groups, *kernel), y (batch, cout, *m).
+struct Convs {
+    std::shared_ptr<std::vector<ConvAxis>> axes = std::make_shared<std::vector<ConvAxis>>();
+    Conv conv;
+    i64 x, w, y, cells;  // elements of the arrays, and of one channel of y
+
+    using Axes = std::vector<std::tuple<i64, i64, i64, i64, i64, i64>>;
+    Convs(const Axes& list, i64 groups, i64 batch, i64 cin, i64 cout) {
+        i64 n_cells = 1, kernel_cells = 1;
+        cells = 1;
+        for (const auto& [n, m, kernel, stride, dilation, lo] : list) {
+            fits(n >= 0 && m >= 1 && kernel >= 1 && stride >= 1 && dilation >= 1 && lo >= 0);
+            axes->push_back({n, m, kernel, stride, dilation, lo});
+            n_cells *= n, kernel_cells *= kernel, cells *= m;
+        }
+        fits(groups >= 1 && batch >= 0 && cin >= 0 && cout >= 0 && cin % groups == 0 && cout % groups == 0);
+        conv = {axes->data(), i64(axes->size()), groups, batch, cin, cout};
+        x = batch * cin * n_cells, w = cout * (cin / groups) * kernel_cells, y = batch * cout * cells;
+    }
+};
+
+void bind_convs(nb::module_& m) {
+    using Axes = const Convs::Axes&;
+    m.def("conv", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout) {
+        return with_type(code, [c = Convs(axes, groups, batch, cin, cout)](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(c.x), in<T>(c.w), maybe(in<T>(c.conv.cout)), out<T>(c.y)}, [c](Args a) {
+                kernels().conv_of<T>().conv(c.conv, a[0], a[1], a[2], a[3]);
+            });
+        });
+    }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "(x, w, b or None, y)");
+
+    m.def("conv_input_grad", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout) {
+        return with_type(code, [c = Convs(axes, groups, batch, cin, cout)](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(c.y), in<T>(c.w), maybe(in<T>(c.conv.cin)), out<T>(c.x)}, [c](Args a) {
+                kernels().conv_of<T>().conv_input_grad(c.conv, a[1], a[0], a[2], a[3]);
+            });
+        });
+    }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "(g, w, b or None, dx)");
+
+    m.def("conv_weight_grad", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout) {
+        return with_type(code, [c = Convs(axes, groups, batch, cin, cout)](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(c.x), in<T>(c.y), out<T>(c.w)}, [c](Args a) {
+                kernels().conv_of<T>().conv_weight_grad(c.conv, a[0], a[1], a[2]);
+            });
+        });
+    }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "(x, g, dw)");
+
+    m.def("conv_bias_grad", [](char code, i64 batch, i64 channels, i64 cells) {
+        return with_type(code, [=](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(batch * channels * cells), out<T>(channels)}, [=](Args a) {
+                kernels().conv_of<T>().conv_bias_grad(batch, channels, cells, a[0], a[1]);
+            });
+        });
+    }, "code"_a, "batch"_a, "channels"_a, "cells"_a, "(g, db)");
 }
 
 }  // namespace
@@ -196,9 +326,16 @@ NB_MODULE(_native, m) {
     }, "n"_a);
     m.def("get_num_threads", num_threads);
 
-    nb::class_<PoolTables>(m, "Pool").def("__init__", make_pool, "axes"_a);
-    bind_pools<float>(m);
-    bind_pools<double>(m);
-    bind_convs<float>(m);
-    bind_convs<double>(m);
+    nb::class_<Task>(m, "Task", "A kernel bound to its geometry; call it with arrays.")
+        .def("__call__", call)
+        .def("taking", &Task::taking, "places"_a, "count"_a,
+             "The same kernel for callers with `count` arguments: its own argument i is theirs places[i]; -1: absent.");
+    nb::class_<Plan>(m, "Plan", "Tasks in order: (task, slots) each; a slot is (argument or -1 for the arena, offset).")
+        .def(nb::init<std::vector<Plan::Step>, std::vector<Plan::Slot>, std::vector<Plan::Argument>, i64>(),
+             "steps"_a, "slots"_a, "arguments"_a, "arena"_a)
+        .def("run", run_plan, "args"_a, nb::kw_only(), "seconds"_a = nb::none());
+    nb::class_<PoolTables>(m, "Pool", "The window tables of a pool: (n, m, step, first, count, inside) per axis.")
+        .def(nb::new_(&make_tables), "axes"_a);
+    bind_pools(m);
+    bind_convs(m);
 }

@@ -1,8 +1,4 @@
 from collections.abc import Sequence
-from typing import Annotated, overload
-
-import numpy
-from numpy.typing import NDArray
 
 
 def instruction_set() -> str: ...
@@ -11,95 +7,73 @@ def set_num_threads(n: int) -> None: ...
 
 def get_num_threads() -> int: ...
 
+class Task:
+    """A kernel bound to its geometry; call it with arrays."""
+
+    def __call__(self, *args) -> None: ...
+
+    def taking(self, places: Sequence[int], count: int) -> Task:
+        """
+        The same kernel for callers with `count` arguments: its own argument i is theirs places[i]; -1: absent.
+        """
+
+class Plan:
+    """
+    Tasks in order: (task, slots) each; a slot is (argument or -1 for the arena, offset).
+    """
+
+    def __init__(self, steps: Sequence[tuple[Task, Sequence[int]]], slots: Sequence[tuple[int, int]], arguments: Sequence[tuple[int, bool]], arena: int) -> None: ...
+
+    def run(self, *args, seconds: object | None = None) -> None: ...
+
 class Pool:
-    def __init__(self, axes: Sequence[tuple[int, int, int, Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]]]) -> None: ...
+    """
+    The window tables of a pool: (n, m, step, first, count, inside) per axis.
+    """
 
-@overload
-def max_pool(pool: Pool, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu')] | None) -> None: ...
+    def __init__(self, axes: Sequence[tuple[int, int, int, object, object, object]]) -> None: ...
 
-@overload
-def max_pool(pool: Pool, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu')] | None) -> None: ...
+def max_pool(code: str, pool: Pool, planes: int) -> Task:
+    """(x, y, index or None)"""
 
-@overload
-def max_pool_jvp(pool: Pool, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], t: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], dy: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], ties: int) -> None: ...
+def max_pool_jvp(code: str, pool: Pool, planes: int, ties: int) -> Task:
+    """(x, t, dy)"""
 
-@overload
-def max_pool_jvp(pool: Pool, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], t: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], dy: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], ties: int) -> None: ...
+def max_pool_vjp(code: str, pool: Pool, planes: int, ties: int) -> Task:
+    """(x, g, dx)"""
 
-@overload
-def max_pool_vjp(pool: Pool, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], dx: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], ties: int) -> None: ...
+def avg_pool(code: str, pool: Pool, planes: int, mode: int, divisor: float) -> Task:
+    """(x, y)"""
 
-@overload
-def max_pool_vjp(pool: Pool, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], dx: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], ties: int) -> None: ...
+def avg_pool_vjp(code: str, pool: Pool, planes: int, mode: int, divisor: float) -> Task:
+    """(g, dx)"""
 
-@overload
-def avg_pool(pool: Pool, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], mode: int, divisor: float) -> None: ...
+def smooth_max_pool(code: str, pool: Pool, planes: int, include_pad: bool) -> Task:
+    """(x, beta, y)"""
 
-@overload
-def avg_pool(pool: Pool, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], mode: int, divisor: float) -> None: ...
+def smooth_max_pool_jvp(code: str, pool: Pool, planes: int, include_pad: bool) -> Task:
+    """(x, beta, t or None, dbeta or None, dy)"""
 
-@overload
-def avg_pool_vjp(pool: Pool, g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], dx: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], mode: int, divisor: float) -> None: ...
+def smooth_max_pool_vjp(code: str, pool: Pool, planes: int, include_pad: bool) -> Task:
+    """(x, beta, g, dx or None, dbeta or None)"""
 
-@overload
-def avg_pool_vjp(pool: Pool, g: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], dx: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], mode: int, divisor: float) -> None: ...
+def lp_pool(code: str, pool: Pool, planes: int, p: float) -> Task:
+    """(x, y)"""
 
-@overload
-def smooth_max_pool(pool: Pool, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], beta: float, include_pad: bool) -> None: ...
+def lp_pool_jvp(code: str, pool: Pool, planes: int, p: float) -> Task:
+    """(x, t, dy)"""
 
-@overload
-def smooth_max_pool(pool: Pool, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], beta: float, include_pad: bool) -> None: ...
+def lp_pool_vjp(code: str, pool: Pool, planes: int, p: float) -> Task:
+    """(x, g, dx)"""
 
-@overload
-def smooth_max_pool_jvp(pool: Pool, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], t: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, dy: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], beta: float, dbeta: float, include_pad: bool) -> None: ...
+def conv(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int) -> Task:
+    """(x, w, b or None, y)"""
 
-@overload
-def smooth_max_pool_jvp(pool: Pool, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], t: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)] | None, dy: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], beta: float, dbeta: float, include_pad: bool) -> None: ...
+def conv_input_grad(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int) -> Task:
+    """(g, w, b or None, dx)"""
 
-@overload
-def smooth_max_pool_vjp(pool: Pool, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], dx: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], beta: float, include_pad: bool) -> float: ...
+def conv_weight_grad(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int) -> Task:
+    """(x, g, dw)"""
 
-@overload
-def smooth_max_pool_vjp(pool: Pool, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], dx: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], beta: float, include_pad: bool) -> float: ...
-
-@overload
-def lp_pool(pool: Pool, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], p: float) -> None: ...
-
-@overload
-def lp_pool(pool: Pool, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], p: float) -> None: ...
-
-@overload
-def lp_pool_jvp(pool: Pool, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], t: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], dy: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], p: float) -> None: ...
-
-@overload
-def lp_pool_jvp(pool: Pool, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], t: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], dy: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], p: float) -> None: ...
-
-@overload
-def lp_pool_vjp(pool: Pool, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], dx: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], p: float) -> None: ...
-
-@overload
-def lp_pool_vjp(pool: Pool, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], dx: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], p: float) -> None: ...
-
-@overload
-def conv(axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None: ...
-
-@overload
-def conv(axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], b: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)] | None, y: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')]) -> None: ...
-
-@overload
-def conv_input_grad(axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, w: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, dx: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None: ...
-
-@overload
-def conv_input_grad(axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, w: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], b: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)] | None, dx: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')]) -> None: ...
-
-@overload
-def conv_weight_grad(axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], dw: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None: ...
-
-@overload
-def conv_weight_grad(axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], dw: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')]) -> None: ...
-
-@overload
-def conv_bias_grad(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], db: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None: ...
-
-@overload
-def conv_bias_grad(g: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], db: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')]) -> None: ...
+def conv_bias_grad(code: str, batch: int, channels: int, cells: int) -> Task:
+    """(g, db)"""

@@ -202,7 +202,7 @@ def computing(kind: type[Op], d: int, *arrays: Array | None) -> Iterator[None]:
 
 
 _BOUND: dict[Any, Bound] = {}
-_QUICK: dict[Any, tuple[Callable[..., None], Shape, np.dtype[Any], int]] = {}
+_QUICK: dict[Any, tuple[Bound, np.dtype[Any]]] = {}
 
 
 @atexit.register
@@ -244,7 +244,7 @@ def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, op
         _BOUND[key] = bound = _bound_to(kind, arrays, options)
         assert arrays[0] is not None
         if bound.kernels.forward is not None and arrays[0].dtype in FLOAT and not _wants_indices(bound.op):
-            _QUICK[key] = bound.kernels.forward, bound.out, arrays[0].dtype, bound.d
+            _QUICK[key] = bound, arrays[0].dtype
     return _BOUND[key]
 
 
@@ -262,7 +262,7 @@ def _bound_to(kind: type[Op], arrays: Sequence[Array | None], options: Sequence[
         allocate(bound.out, dtype)  # before the kernels make tables of as many rows
         if 0 in bound.out or bound.d > KERNEL_RANK:
             return replace(bound, op=op)
-        return replace(bound, op=op, kernels=op.kernels(prod(bound.batch), bound.shapes))
+        return replace(bound, op=op, kernels=op.kernels(wide(dtype), prod(bound.batch), bound.shapes))
 
 
 def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:
@@ -315,7 +315,7 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple
         if y.size == 0:
             pass
         elif call.bound.kernels.forward is not None:
-            call.bound.kernels.forward([dense(a) for a in call.arrays], y, index)
+            _forward(call.bound, [dense(a) for a in call.arrays], y, index)
         else:
             arrays = [cells(a) for a in call.arrays]
             for at, x in samples(call.bound, arrays):
@@ -344,11 +344,21 @@ def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: 
     quick = _QUICK.get(key_of(kind, tuple(facts), arithmetic, options)) if type(arithmetic) is str else None
     if quick is None:
         return None
-    forward, out, dtype, d = quick
-    y: Array = np.empty(out, dtype)
-    with speaking(kind.name, d):
-        forward(operands, y, None)
+    bound, dtype = quick
+    y: Array = np.empty(bound.out, dtype)
+    if kind.scalars:
+        with speaking(kind.name, bound.d):
+            bound.op.check(*operands)
+    _forward(bound, operands, y)
     return y
+
+
+def _forward(bound: Bound, arrays: Sequence[Any], y: Array, index: Array | None = None) -> None:
+    assert bound.kernels.forward is not None
+    if hasattr(bound.op, "return_indices"):
+        bound.kernels.forward(*arrays, y, index)
+    else:
+        bound.kernels.forward(*arrays, y)
 
 
 def _wants_indices(op: Op) -> bool:
@@ -392,7 +402,7 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
             if y.size == 0 or all(t is None for t in directions):
                 y[...] = 0
             elif call.bound.kernels.jvp is not None:
-                call.bound.kernels.jvp([dense(a) for a in call.arrays], [dense(t) for t in directions], y)
+                call.bound.kernels.jvp(*(dense(a) for a in call.arrays), *(dense(t) for t in directions), y)
             else:
                 arrays, (t, *shared) = [cells(a) for a in call.arrays], [cells(t) for t in directions]
                 for at, x in samples(call.bound, arrays):
@@ -412,8 +422,11 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
                 raise DTypeError("O3", "a cotangent", "None", f"Pass an array of shape {call.bound.out}.")
             (g,) = call.also([cotangent], ["the cotangent"], [call.bound.out])
             results = [None if a is None else call.new(a.shape) for a in call.arrays]
-            if call.bound.kernels.vjp is not None:
-                call.bound.kernels.vjp([dense(a) for a in call.arrays], np.asarray(dense(g)), results)
+            if call.bound.kernels.vjp:
+                arrays = [dense(a) for a in (*call.arrays, g)]
+                for kernel, r in zip(call.bound.kernels.vjp, results[: len(primals)], strict=False):
+                    if r is not None:
+                        kernel(*arrays, r)
             else:
                 _vjp_of_samples(call, cells(g), results)
             return tuple(call.result(r) for r in results[: len(primals)])

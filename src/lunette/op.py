@@ -47,14 +47,17 @@ def case(*shapes: Shape, **options: Any) -> Case:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Compiled functions, ready for one geometry. Arrays are dense, with any batch axes; results are filled in."""
+    """Compiled functions, ready for one geometry and dtype; what is missing runs the specification.
 
-    forward: Callable[[Sequence[Any], Array, Array | None], None] | None = None
-    """(arrays, y, index or None)"""
-    jvp: Callable[[Sequence[Any], Sequence[Any], Array], None] | None = None
-    """(arrays, tangents, y)"""
-    vjp: Callable[[Sequence[Any], Array, Sequence[Any]], None] | None = None
-    """(arrays, g, one result per array)"""
+    Arrays are dense, with any batch axes; results are filled in.
+    """
+
+    forward: Callable[..., None] | None = None
+    """(*arrays, y), and for operators with indices (*arrays, y, index or None)"""
+    jvp: Callable[..., None] | None = None
+    """(*arrays, *tangents, y)"""
+    vjp: tuple[Callable[..., None], ...] = ()
+    """One per array: (*arrays, g, the cotangent of that array)"""
 
 
 class Op(ABC):
@@ -102,8 +105,8 @@ class Op(ABC):
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
         """The transpose of the derivative applied to g, one entry per primal."""
 
-    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
-        """The compiled form for that many samples of these shapes; what is missing runs the specification."""
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        """The compiled form for that many samples of these shapes."""
         return Kernels()
 
     def cast(self, dtype: np.dtype[Any]) -> Self:

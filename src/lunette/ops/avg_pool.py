@@ -91,15 +91,12 @@ class AvgPool(Pool):
     def cast(self, dtype: np.dtype[Any]) -> Self:
         return self if self.divisor is None else replace(self, divisor=check_divisor(as_dtype(self.divisor, dtype)))
 
-    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
-        pool = self.native(shapes)
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        pool = self.native(dtype, batch, shapes)
         mode = 2 if self.divisor is not None else 0 if self.count_include_pad else 1
         divisor = float(self.divisor or 1)
-        return Kernels(
-            lambda arrays, y, index: _native.avg_pool(pool, arrays[0], y, mode, divisor),
-            lambda arrays, tangents, y: _native.avg_pool(pool, tangents[0], y, mode, divisor),
-            lambda arrays, g, results: _native.avg_pool_vjp(pool, g, results[0], mode, divisor),
-        )
+        forward, vjp = _native.avg_pool(*pool, mode, divisor), _native.avg_pool_vjp(*pool, mode, divisor)
+        return Kernels(forward, forward.taking([1, 2], 3), (vjp.taking([1, 2], 3),))
 
     # ---- cases
 

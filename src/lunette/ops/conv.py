@@ -154,36 +154,36 @@ class Conv(Op):
 
     # ---- kernels
 
-    def native_axes(self, shapes: Shapes) -> list[tuple[int, int, int, int, int, int]] | None:
-        """(n, m, kernel, stride, dilation, lo) per axis; None for numbers that the kernels do not count with."""
+    def ends(self, before: int, behind: int) -> tuple[int, int]:
+        """The two sides (sizes, channels) of the convolution that the kernels see."""
+        return before, behind
+
+    def native(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> tuple[Any, ...] | None:
+        """What every kernel is made for; None for numbers that the kernels do not count with.
+
+        Axes are (n, m, kernel, stride, dilation, lo).
+        """
         x = shapes[0]
         assert x is not None
-        sizes = zip(self.window.axes, x[1:], self.window.out(x[1:]), strict=True)
+        out = self.shape(*shapes)
+        sizes = zip(self.window.axes, x[1:], out[1:], strict=True)
         axes = [(*self.ends(n, m), a.kernel, a.stride, a.dilation, a.lo) for a, n, m in sizes]  # type: ignore[attr-defined]
-        return axes if all(v < 2**31 for axis in axes for v in axis) else None
+        if any(v >= 2**31 for axis in axes for v in axis):
+            return None
+        return dtype.char, axes, self.groups, batch, *self.ends(x[0], out[0])
 
-    def ends(self, n: int, m: int) -> tuple[int, int]:
-        """The sizes of the convolution that the kernels see, before and behind."""
-        return n, m
-
-    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
-        axes = self.native_axes(shapes)
-        if axes is None:
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        convolution, out = self.native(dtype, batch, shapes), self.shape(*shapes)
+        if convolution is None:
             return Kernels()
-        q, x_shape, y_shape = self.groups, (batch, *(shapes[0] or ())), (batch, *self.shape(*shapes))
+        there, back = self.both_ways(convolution)
+        to_w = _native.conv_weight_grad(*convolution).taking([*self.ends(0, 3), 4], 5)
+        to_b = _native.conv_bias_grad(dtype.char, batch, out[0], prod(out[1:])).taking([3, 4], 5)
+        return Kernels(there, jvp_by_linearity(there), (back.taking([3, 1, -1, 4], 5), to_w, to_b))
 
-        def forward(arrays: Sequence[Any], y: Array, index: Array | None) -> None:
-            x, w, b = arrays
-            _native.conv(axes, q, x.reshape(x_shape), w, b, y.reshape(y_shape))
-
-        def vjp(arrays: Sequence[Any], g: Array, results: Sequence[Any]) -> None:
-            (x, w, _), (gx, gw, gb), g = arrays, results, g.reshape(y_shape)
-            _native.conv_input_grad(axes, q, w, g, None, gx.reshape(x_shape))
-            _native.conv_weight_grad(axes, q, x.reshape(x_shape), g, gw)
-            if gb is not None:
-                _native.conv_bias_grad(g, gb)
-
-        return Kernels(forward, jvp_by_linearity(forward), vjp)
+    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[_native.Task, _native.Task]:
+        """The operator (x, w, b, y), and the gradient in x (g, w, b, dx)."""
+        return _native.conv(*convolution), _native.conv_input_grad(*convolution)
 
     # ---- cases
 
@@ -207,17 +207,16 @@ class Conv(Op):
     }
 
 
-def jvp_by_linearity(forward: Callable[..., None]) -> Callable[[Sequence[Any], Sequence[Any], Array], None]:
+def jvp_by_linearity(forward: Callable[..., None]) -> Callable[..., None]:
     """Y = forward(tx, w, tb) + forward(x, tw), leaving out what is zero."""
 
-    def jvp(arrays: Sequence[Any], tangents: Sequence[Any], y: Array) -> None:
-        (x, w, _), (tx, tw, tb) = arrays, tangents
-        forward((x if tx is None else tx, tw if tx is None and tw is not None else w, tb), y, None)
+    def jvp(x: Any, w: Any, b: Any, tx: Any, tw: Any, tb: Any, y: Array) -> None:
+        forward(x if tx is None else tx, tw if tx is None and tw is not None else w, tb, y)
         if tx is None and tw is None:
             y[...] = 0 if tb is None else tb.reshape(-1, *(1,) * (w.ndim - 2))
         elif tx is not None and tw is not None:
             more = np.empty_like(y)
-            forward((x, tw, None), more, None)
+            forward(x, tw, None, more)
             y += more
 
     return jvp

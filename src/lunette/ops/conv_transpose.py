@@ -9,15 +9,14 @@ of a transposed window are the pairs of the window read backwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from lunette import _native
 from lunette.errors import ShapeError
-from lunette.number import Array
-from lunette.op import Case, Kernels, Shapes, apply, case
-from lunette.ops.conv import Conv, check_bias, check_groups, jvp_by_linearity
+from lunette.op import Case, Shapes, apply, case
+from lunette.ops.conv import Conv, check_bias, check_groups
 from lunette.window import Ints, Padding, Shape, Window
 
 
@@ -61,27 +60,11 @@ class ConvTranspose(Conv):
 
     # ---- kernels   (those of the convolution whose adjoint this is: y is its input, x its output)
 
-    def ends(self, n: int, m: int) -> tuple[int, int]:
-        return m, n
+    def ends(self, before: int, behind: int) -> tuple[int, int]:
+        return behind, before
 
-    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
-        axes = self.native_axes(shapes)
-        if axes is None:
-            return Kernels()
-        q, x_shape, y_shape = self.groups, (batch, *(shapes[0] or ())), (batch, *self.shape(*shapes))
-
-        def forward(arrays: Sequence[Any], y: Array, index: Array | None) -> None:
-            x, w, b = arrays
-            _native.conv_input_grad(axes, q, w, x.reshape(x_shape), b, y.reshape(y_shape))
-
-        def vjp(arrays: Sequence[Any], g: Array, results: Sequence[Any]) -> None:
-            (x, w, _), (gx, gw, gb), g = arrays, results, g.reshape(y_shape)
-            _native.conv(axes, q, g, w, None, gx.reshape(x_shape))
-            _native.conv_weight_grad(axes, q, g, x.reshape(x_shape), gw)
-            if gb is not None:
-                _native.conv_bias_grad(g, gb)
-
-        return Kernels(forward, jvp_by_linearity(forward), vjp)
+    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[_native.Task, _native.Task]:
+        return _native.conv_input_grad(*convolution), _native.conv(*convolution)
 
     # ---- cases
 

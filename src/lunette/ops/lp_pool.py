@@ -163,13 +163,9 @@ class LpPool(Pool):
 
     # ---- kernels
 
-    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
-        pool, p = self.native(shapes), float(self.p)
-        return Kernels(
-            lambda arrays, y, index: _native.lp_pool(pool, arrays[0], y, p),
-            lambda arrays, tangents, y: _native.lp_pool_jvp(pool, arrays[0], tangents[0], y, p),
-            lambda arrays, g, results: _native.lp_pool_vjp(pool, arrays[0], g, results[0], p),
-        )
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        pool, p = self.native(dtype, batch, shapes), float(self.p)
+        return Kernels(_native.lp_pool(*pool, p), _native.lp_pool_jvp(*pool, p), (_native.lp_pool_vjp(*pool, p),))
 
     # ---- cases
 

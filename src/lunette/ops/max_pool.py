@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from lunette import _native
 from lunette.errors import ShapeError
 from lunette.number import Array, Number, Ties, place, select, total, winners
@@ -92,14 +94,10 @@ class MaxPool(Pool):
 
     # ---- kernels
 
-    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
-        pool = self.native(shapes)
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        pool = self.native(dtype, batch, shapes)
         ties = ("first", "all", "split").index(self.ties)
-        return Kernels(
-            lambda arrays, y, index: _native.max_pool(pool, arrays[0], y, index),
-            lambda arrays, tangents, y: _native.max_pool_jvp(pool, arrays[0], tangents[0], y, ties),
-            lambda arrays, g, results: _native.max_pool_vjp(pool, arrays[0], g, results[0], ties),
-        )
+        return Kernels(_native.max_pool(*pool), _native.max_pool_jvp(*pool, ties), (_native.max_pool_vjp(*pool, ties),))
 
     # ---- cases
 

@@ -84,11 +84,12 @@ class Pool(Op):
 
     # ---- kernels
 
-    def native(self, shapes: Shapes) -> _native.Pool:
-        """The window tables, as the kernels read them."""
+    def native(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> tuple[str, _native.Pool, int]:
+        """What every kernel of a pool is made for: the letter of a dtype, window tables, a number of planes."""
         x = shapes[0]
         assert x is not None
-        return _native.Pool([(t.n, t.m, t.step, t.first, t.count, t.inside) for t in self.window.tables(x[1:])])
+        tables = [(t.n, t.m, t.step, t.first, t.count, t.inside) for t in self.window.tables(x[1:])]
+        return dtype.char, _native.Pool(tables), batch * x[0]
 
 
 def check_ties(ties: Any) -> Ties:

@@ -168,24 +168,14 @@ class SmoothMaxPool(Pool):
 
     # ---- kernels
 
-    def kernels(self, batch: int, shapes: Shapes) -> Kernels:
-        pool, counted = self.native(shapes), self.count_include_pad
-
-        def forward(arrays: Sequence[Any], y: Array, index: Array | None) -> None:
-            x, beta = arrays
-            self.check(x, beta)
-            _native.smooth_max_pool(pool, x, y, float(beta), counted)
-
-        def jvp(arrays: Sequence[Any], tangents: Sequence[Any], y: Array) -> None:
-            (x, beta), (t, t_beta) = arrays, tangents
-            slope = 0.0 if t_beta is None else float(t_beta)
-            _native.smooth_max_pool_jvp(pool, x, t, y, float(beta), slope, counted)
-
-        def vjp(arrays: Sequence[Any], g: Array, results: Sequence[Any]) -> None:
-            (x, beta), (gx, g_beta) = arrays, results
-            g_beta[...] = _native.smooth_max_pool_vjp(pool, x, g, gx, float(beta), counted)
-
-        return Kernels(forward, jvp, vjp)
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        pool = (*self.native(dtype, batch, shapes), self.count_include_pad)
+        vjp = _native.smooth_max_pool_vjp(*pool)
+        return Kernels(
+            _native.smooth_max_pool(*pool),
+            _native.smooth_max_pool_jvp(*pool),
+            (vjp.taking([0, 1, 2, 3, -1], 4), vjp.taking([0, 1, 2, -1, 3], 4)),
+        )
 
     # ---- cases
 
