@@ -27,7 +27,7 @@ import numpy as np
 
 from lunette import ops
 from lunette.errors import ArgumentError, DTypeError, shown, speaking
-from lunette.number import OBJECT, Array, allocate, as_dtype, cells_in, cells_of, is_real, meeting
+from lunette.number import OBJECT, Array, allocate, as_dtype, cells_in, cells_of, is_real, like, meeting, total
 from lunette.op import (
     Bound,
     Op,
@@ -179,23 +179,54 @@ def prepare(asked: Request) -> Call:
     kind = asked.kind
     with speaking(kind.name, lambda: known_rank(kind, map(outline, asked.operands), 2, asked.options)):
         check_arithmetic(asked)
-        x = take(asked.operands[0], kind.arrays[0])
-        arrays: list[Array | None] = [x.array]
-        kinds: tuple[str, ...] = (x.kind,)
-        for name, a in zip(kind.arrays[1:], asked.operands[1:], strict=True):
-            plain = name in kind.scalars and is_real(a)
-            t = None if a is None else as_scalar(a, name, x.array.dtype) if plain else take(a, name)
-            arrays.append(None if t is None else t.array)
-            kinds += () if t is None else (t.kind,)
+        taken: list[Taken | None] = []
+        plain: list[int] = []
+        for at, (name, a) in enumerate(zip(names_of(kind, asked.operands), asked.operands, strict=True)):
+            if name in kind.scalars and is_real(a):
+                plain.append(at)
+            counted = at in kind.integers
+            absent = at in plain or (a is None and kind.optional and at > 0)
+            taken.append(None if absent else take_integers(a, name) if counted else take(a, name))
+        dtype = next((t.array.dtype for t in taken if t is not None), OBJECT)
+        cell = next((t.array.flat[0] for t in taken if t is not None and t.array.size), 0)
+        for at in plain:
+            taken[at] = as_scalar(asked.operands[at], kind.arrays[at], dtype, cell)
+        arrays = [None if t is None else t.array for t in taken]
+        kinds = tuple(t.kind for at, t in enumerate(taken) if t is not None and at not in plain) or ("numpy",)
         one_kind(kinds)
     bound = bound_to(kind, arrays, asked.arithmetic, asked.options)
     with computing(kind, bound.d, *arrays):
         bound.op.check(*arrays)
-    return Call(bound, tuple(arrays), x.array.dtype, kinds)
+    return Call(bound, tuple(arrays), dtype_of(bound.op, arrays), kinds)
+
+
+def names_of(kind: type[Op], operands: Sequence[Any]) -> Sequence[str]:
+    """What refusals call the operands."""
+    if getattr(kind, "variadic", False):
+        return [f"xs[{p}]" for p in range(len(operands))]
+    return kind.arrays
+
+
+def dtype_of(op: Op, arrays: Sequence[Array | None]) -> np.dtype[Any]:
+    """The dtype of the result: that of the arrays, unless these only count."""
+    own = getattr(op, "dtype", None)
+    if own is not None:
+        return np.dtype(own)
+    measured = [a for p, a in enumerate(arrays) if a is not None and p not in op.integers]
+    dtype: np.dtype[Any] = measured[0].dtype
+    return dtype
+
+
+def take_integers(x: object, name: str) -> Taken:
+    """Whole numbers, as int64."""
+    a = np.asarray(x)
+    if a.dtype.kind not in "iu" and not (a.dtype == OBJECT and all(isinstance(v, int) for v in a.flat)):
+        raise DTypeError("D1", f"{name} of integers", f"dtype {a.dtype}", f"Pass {name}.astype(np.int64).")
+    return Taken(np.ascontiguousarray(a, np.int64))
 
 
 @contextmanager
-def computing(kind: type[Op], d: int, *arrays: Array | None) -> Iterator[None]:
+def computing(kind: type[Op], d: int | None, *arrays: Array | None) -> Iterator[None]:
     """Values meet: refusals are signed, and numpy's scalars do not warn where IEEE arithmetic is silent."""
     with speaking(kind.name, d), np.errstate(all="ignore"), meeting(*arrays):
         yield
@@ -231,6 +262,23 @@ def _is_plain(value: Any) -> bool:
 _PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
+def plain_options(options: Sequence[Any]) -> tuple[Any, ...]:
+    """Options as Python's own numbers, strings and tuples, so that they can be kept, compared and written down."""
+    return tuple([o if type(o) in _PLAIN else _plain(o) for o in options])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim):
+        return tuple(_plain(v) for v in value)
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, np.generic | np.ndarray):
+        return value.item()
+    if hasattr(value, "__index__"):
+        return value.__index__()
+    return float(value) if is_real(value) else str(value)
+
+
 def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, options: Sequence[Any]) -> Bound:
     """`bind`, remembered: a small operator takes less time than its checks do."""
     # Anything with a buffer is bytes to marshal, whatever its dtype: only plain options are remembered.
@@ -242,25 +290,24 @@ def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, op
         if len(_BOUND) >= 4096:
             forget()
         _BOUND[key] = bound = _bound_to(kind, arrays, options)
-        assert arrays[0] is not None
-        if bound.kernels.forward is not None and arrays[0].dtype in FLOAT and not _wants_indices(bound.op):
-            _QUICK[key] = bound, arrays[0].dtype
+        dtype = dtype_of(bound.op, arrays)
+        if bound.kernels.forward is not None and dtype in FLOAT and not _wants_indices(bound.op):
+            _QUICK[key] = bound, dtype
     return _BOUND[key]
 
 
 def _bound_to(kind: type[Op], arrays: Sequence[Array | None], options: Sequence[Any]) -> Bound:
     bound = bind(kind, [None if a is None else a.shape for a in arrays], 2, options)
     with speaking(kind.name, bound.d):
-        assert arrays[0] is not None
-        dtype = arrays[0].dtype
-        for name, a in zip(kind.arrays, arrays, strict=True):
-            if a is not None:
+        dtype = dtype_of(bound.op, arrays)
+        for at, (name, a) in enumerate(zip(names_of(kind, arrays), arrays, strict=True)):
+            if a is not None and at not in kind.integers:
                 same_dtype(dtype, a, name)
         if dtype == OBJECT:
             return bound
         op = bound.op.cast(dtype)
         allocate(bound.out, dtype)  # before the kernels make tables of as many rows
-        if 0 in bound.out or bound.d > KERNEL_RANK:
+        if 0 in bound.out or (bound.d or 0) > KERNEL_RANK:
             return replace(bound, op=op)
         return replace(bound, op=op, kernels=op.kernels(wide(dtype), prod(bound.batch), bound.shapes))
 
@@ -276,9 +323,11 @@ def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:
         )
 
 
-def as_scalar(value: Any, name: str, dtype: np.dtype[Any]) -> Taken:
-    """A plain number as an array without axes, in x's dtype."""
-    return Taken(cells_of(value, name) if dtype == OBJECT else np.asarray(as_dtype(value, dtype), dtype))
+def as_scalar(value: Any, name: str, dtype: np.dtype[Any], cell: Any) -> Taken:
+    """A plain number as an array without axes, in the dtype of the arrays, or the number type of their cells."""
+    if dtype == OBJECT:
+        return Taken(cells_of(like(value, cell), name))
+    return Taken(np.asarray(as_dtype(value, dtype), dtype))
 
 
 def one_kind(kinds: Sequence[str]) -> None:
@@ -318,29 +367,38 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple
             _forward(call.bound, [dense(a) for a in call.arrays], y, index)
         else:
             arrays = [cells(a) for a in call.arrays]
-            for at, x in samples(call.bound, arrays):
-                y[at] = op.spec(x, *arrays[1:])
-                if index is not None:
-                    index[at] = op.indices(x)  # type: ignore[attr-defined]
+            if kind.summed:
+                y[...] = total([op.spec(*one) for _, one in samples(call.bound, arrays)], np.asarray(0, object))
+            else:
+                for at, one in samples(call.bound, arrays):
+                    y[(*at, ...)] = op.spec(*one)
+                    if index is not None:
+                        index[at] = op.indices(one[0])  # type: ignore[attr-defined]
         return call.result(y) if index is None else (call.result(y), call.result(index))
 
 
 def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Array | None:
     """The short way for what was computed before: dense NumPy arrays of known shapes. None says to go the long way."""
-    if kind.scalars and type(operands[0]) is np.ndarray:
-        x, *numbers = operands
-        operands = [
-            x,
-            *(np.asarray(as_dtype(a, x.dtype)) if type(a) is float and x.dtype in FLOAT else a for a in numbers),
-        ]
     facts: list[Any] = []
+    numbers: list[int] = []
     for a in operands:
         if a is None:
             facts.append(None)
         elif type(a) is np.ndarray and (flags := a.flags).c_contiguous and flags.aligned:
             facts.append((a.shape, a.dtype))
+        elif kind.scalars and type(a) in (float, int):
+            numbers.append(len(facts))
+            facts.append(a)
         else:
             return None
+    if numbers:
+        dtype = next((a.dtype for a in operands if type(a) is np.ndarray), OBJECT)
+        if dtype not in FLOAT or any(kind.arrays[p] not in kind.scalars for p in numbers):
+            return None
+        operands = list(operands)
+        for p in numbers:
+            operands[p] = np.asarray(as_dtype(operands[p], dtype), dtype)
+            facts[p] = (), dtype
     quick = _QUICK.get(key_of(kind, tuple(facts), arithmetic, options)) if type(arithmetic) is str else None
     if quick is None:
         return None
@@ -377,11 +435,11 @@ def cells(a: Array | None) -> Array | None:
     return None if a is None else cells_of(a if a.dtype == OBJECT else a.astype(np.float64))
 
 
-def samples(bound: Bound, arrays: Sequence[Array | None]) -> Iterator[tuple[Shape, Array]]:
-    """x, sample by sample."""
-    x = arrays[0]
-    assert x is not None
-    return ((at, x[at]) for at in cells_in(bound.batch))
+def samples(bound: Bound, arrays: Sequence[Array | None]) -> Iterator[tuple[Shape, list[Any]]]:
+    """The arrays, sample by sample: those with batch axes without them."""
+    batched = bound.op.batched
+    for at in cells_in(bound.batch):
+        yield at, [a[at] if a is not None and p in batched else a for p, a in enumerate(arrays)]
 
 
 # ---- derivatives
@@ -405,8 +463,8 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
                 call.bound.kernels.jvp(*(dense(a) for a in call.arrays), *(dense(t) for t in directions), y)
             else:
                 arrays, (t, *shared) = [cells(a) for a in call.arrays], [cells(t) for t in directions]
-                for at, x in samples(call.bound, arrays):
-                    y[at] = op.jvp((x, *arrays[1:]), (None if t is None else t[at], *shared))
+                for at, one in samples(call.bound, arrays):
+                    y[(*at, ...)] = op.jvp(one, (None if t is None else t[at], *shared))
             return call.result(y)
 
     return _named(jvp, function, "jvp", "The derivative of {} at `primals` in the direction of `tangents`.")
@@ -439,8 +497,8 @@ def _vjp_of_samples(call: Call, g: Array | None, results: Sequence[Array | None]
     assert g is not None and results[0] is not None
     arrays = [cells(a) for a in call.arrays]
     sums: list[Array] = []
-    for at, x in samples(call.bound, arrays):
-        results[0][at], *shared = call.bound.op.vjp((x, *arrays[1:]), g[at])
+    for at, one in samples(call.bound, arrays):
+        results[0][(*at, ...)], *shared = call.bound.op.vjp(one, g[at])
         sums = [a + b for a, b in zip(sums, shared, strict=True)] if sums else shared
     for p, r in enumerate(results[1:]):
         if r is not None:

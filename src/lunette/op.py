@@ -11,11 +11,13 @@ signature and one door.
 | O2   | arguments are those the operator has, and required ones are given |
 | O3   | primals and tangents are tuples of the operator's arrays          |
 | O4   | a shape is a tuple of at most 64 integers >= 0                    |
+| O5   | the derivative of a derivative is made of other operators          |
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,7 +70,15 @@ class Op(ABC):
 
     name: ClassVar[str]
     arrays: ClassVar[tuple[str, ...]] = ("x",)
-    """The names of the array arguments, in order; only the first has batch axes."""
+    """The names of the array arguments, in order."""
+    batched: ClassVar[tuple[int, ...]] = (0,)
+    """Those of them that have batch axes, by number; the result has them too, unless it is `summed`."""
+    summed: ClassVar[bool] = False
+    """The result is the sum over the samples of a batch."""
+    optional: ClassVar[bool] = True
+    """Those of them but the first may be None; the operator's rules say which."""
+    integers: ClassVar[tuple[int, ...]] = ()
+    """Those of them that are counted, not measured: whole numbers."""
     scalars: ClassVar[tuple[str, ...]] = ()
     """Those of them that may be given as plain numbers."""
     needs: ClassVar[str] = "ring"
@@ -81,8 +91,11 @@ class Op(ABC):
 
     @classmethod
     @abstractmethod
-    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        """The number d of spatial axes; `lead` axes are in front of them unless the options say otherwise."""
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int | None:
+        """The number d of spatial axes; `lead` axes are in front of them unless the options say otherwise.
+
+        None: the operator has no window, and takes its arrays whole.
+        """
 
     @classmethod
     @abstractmethod
@@ -97,13 +110,31 @@ class Op(ABC):
     def spec(self, *arrays: Array | None) -> Array:
         """The meaning, on arrays of any number type."""
 
-    @abstractmethod
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
-        """The derivative in the direction of the tangents; None is a zero tangent."""
+        """The derivative of one sample in the direction of the tangents; None is a zero tangent."""
+        raise self._no_derivative()
 
-    @abstractmethod
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
-        """The transpose of the derivative applied to g, one entry per primal."""
+        """The transpose of the derivative of one sample applied to g, one entry per primal."""
+        raise self._no_derivative()
+
+    def _no_derivative(self) -> ArgumentError:
+        """Rule O5."""
+        need = "an operator whose derivative is defined by itself"
+        return ArgumentError("O5", need, self.name, "ln.jvp and ln.vjp differentiate derivatives, too.", who=self.name)
+
+    # Derivatives on values of any kind (arrays, variables of a graph, values that are being differentiated themselves),
+    # made of lunette's own operators. None is zero.
+
+    @classmethod
+    @abstractmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        """The tangent of y, given those of the primals, not all of which are None."""
+
+    @classmethod
+    @abstractmethod
+    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
+        """The cotangent of primal number `wrt`, given that of y."""
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         """The compiled form for that many samples of these shapes."""
@@ -126,10 +157,10 @@ class Bound:
     """An operator with the shapes it was bound to."""
 
     op: Op
-    d: int
+    d: int | None
     batch: Shape
     shapes: tuple[Shape | None, ...]
-    """The shapes of the arrays, x without its batch axes."""
+    """The shapes of the arrays, those with batch axes without them."""
     out: Shape
     """The shape of the result, batch axes included."""
     kernels: Kernels = field(default=Kernels(), compare=False)
@@ -137,11 +168,14 @@ class Bound:
 
 def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> Bound:
     """Check everything that can be checked without data."""
-    x = shapes[0]
-    assert x is not None
     with speaking(kind.name):
         d = kind.rank(shapes, lead, *options)
     with speaking(kind.name, d):
+        if d is None:
+            op = kind.of(shapes, *options)
+            return Bound(op, d, (), tuple(shapes), op.shape(*shapes))
+        x = shapes[0]
+        assert x is not None
         if len(x) < d + 1:
             raise ShapeError(
                 "W3",
@@ -150,9 +184,16 @@ def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> B
                 "x is (*batch, channels, *space); the kernel, or spatial=, tells d.",
             )
         batch = x[: len(x) - d - 1]
-        sample = (x[len(batch) :], *shapes[1:])
+        sample = []
+        for at, (name, s) in enumerate(zip(kind.arrays, shapes, strict=True)):
+            if s is None or at not in kind.batched:
+                sample.append(s)
+                continue
+            if s[: len(batch)] != batch:
+                raise ShapeError("D7", f"{name} with batch axes {batch}", f"shape {s}", "It has one entry per sample.")
+            sample.append(s[len(batch) :])
         op = kind.of(sample, *options)
-        return Bound(op, d, batch, sample, (*batch, *op.shape(*sample)))
+        return Bound(op, d, batch, tuple(sample), (*(() if kind.summed else batch), *op.shape(*sample)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +208,8 @@ class Request:
 
 class Placeholder:
     """Stands in for x: the function it is given to returns the request instead of computing."""
+
+    level = sys.maxsize
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Request:
         return Request(kind, tuple(operands), arithmetic, tuple(options))
@@ -184,10 +227,13 @@ def on_arrays(handler: Handler) -> Handler:
 
 
 def apply(kind: type[Op], operands: Sequence[Any], arithmetic: str, *options: Any) -> Any:
-    """What every public function ends in."""
+    """What every public function ends in. Of several operands with a say, the one of the highest level decides."""
+    speaker = None
     for a in operands:
-        if (handler := getattr(type(a), "__lunette__", None)) is not None:
-            return handler(a, kind, operands, arithmetic, options)
+        if hasattr(type(a), "__lunette__") and (speaker is None or a.level > speaker.level):
+            speaker = a
+    if speaker is not None:
+        return speaker.__lunette__(kind, operands, arithmetic, options)
     return _on_arrays[0](kind, operands, arithmetic, options)
 
 

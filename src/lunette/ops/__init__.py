@@ -16,14 +16,44 @@ from lunette.ops.conv import Conv as Conv
 from lunette.ops.conv import conv as conv
 from lunette.ops.conv_transpose import ConvTranspose as ConvTranspose
 from lunette.ops.conv_transpose import conv_transpose as conv_transpose
+from lunette.ops.elementwise import (
+    Abs,
+    Add,
+    Div,
+    Equal,
+    Exp,
+    Gate,
+    LeakyRelu,
+    Log,
+    Maximum,
+    Minimum,
+    Mul,
+    Neg,
+    Power,
+    Prefer,
+    Relu,
+    Sigmoid,
+    Sign,
+    Sqrt,
+    StopGradient,
+    Sub,
+    Tanh,
+)
 from lunette.ops.global_pool import GlobalAvgPool as GlobalAvgPool
 from lunette.ops.global_pool import GlobalMaxPool as GlobalMaxPool
 from lunette.ops.global_pool import global_avg_pool as global_avg_pool
 from lunette.ops.global_pool import global_max_pool as global_max_pool
+from lunette.ops.glue import Glue
+from lunette.ops.layout import BroadcastTo, Concat, Reshape, Transpose
+from lunette.ops.linear import MatMul
+from lunette.ops.loss import OneHot
 from lunette.ops.lp_pool import LpPool as LpPool
 from lunette.ops.lp_pool import lp_pool as lp_pool
 from lunette.ops.max_pool import MaxPool as MaxPool
 from lunette.ops.max_pool import max_pool as max_pool
+from lunette.ops.norm import LogSoftmax, Softmax
+from lunette.ops.pad import Pad, Slice
+from lunette.ops.reduce import Max, Mean, Sum
 from lunette.ops.smooth_max_pool import SmoothMaxPool as SmoothMaxPool
 from lunette.ops.smooth_max_pool import smooth_max_pool as smooth_max_pool
 
@@ -39,3 +69,11 @@ ALL: Final[dict[type[Op], Callable[..., Any]]] = {
     GlobalAvgPool: global_avg_pool,
     GlobalMaxPool: global_max_pool,
 }
+
+GLUE: Final[tuple[type[Glue], ...]] = (
+    *(Add, Sub, Mul, Div, Maximum, Minimum, Gate, Equal, Prefer),
+    *(Neg, Relu, LeakyRelu, Sigmoid, Tanh, Exp, Log, Sqrt, Abs, Sign, Power, StopGradient),
+    *(MatMul, Reshape, Transpose, BroadcastTo, Pad, Slice, Concat),
+    *(Sum, Mean, Max, Softmax, LogSoftmax, OneHot),
+)
+"""The operators between them."""

@@ -25,14 +25,17 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ArgumentError, ShapeError
 from lunette.number import Array, Number, cells_in, total, zero_of
-from lunette.op import Arrays, Case, Kernels, Op, Shapes, apply, case
+from lunette.op import Arrays, Case, Kernels, Shapes, apply, bind, case
+from lunette.ops.derivative import Differentiable
+from lunette.ops.glue import shape_of
+from lunette.ops.layout import broadcast_to, reshape
 from lunette.window import Ints, Padding, Shape, Window, integer
 
 Tap = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Conv(Op):
+class Conv(Differentiable):
     """Convolution as a value: x (in-channels, *space), w (out-channels, in-channels/groups, *kernel), b or None."""
 
     window: Window
@@ -41,6 +44,7 @@ class Conv(Op):
     name: ClassVar[str] = "conv"
     arrays: ClassVar[tuple[str, ...]] = ("x", "w", "b")
     linear_in: ClassVar[tuple[int, ...]] = (0, 1)
+    affine_in: ClassVar[tuple[int, ...]] = (2,)
 
     # ---- shape
 
@@ -149,6 +153,12 @@ class Conv(Op):
         gb: Array = np.empty(g.shape[0], object)
         gb[:] = [total(row.tolist(), zero) for row in flat_g]
         return gx, gw, gb
+
+    @classmethod
+    def spread(cls, options: Sequence[Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        out = bind(cls, [None if p is None else shape_of(p) for p in primals], 2, options).out
+        d = len(shape_of(primals[1])) - 2
+        return broadcast_to(reshape(tangents[2], (out[-d - 1], *(1,) * d)), out)
 
     # ---- bounds   (derived: the specification on intervals; linear in x)
 

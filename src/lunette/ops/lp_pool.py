@@ -49,6 +49,10 @@ from lunette.number import (
     zero_of,
 )
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
+from lunette.ops.avg_pool import AvgPool
+from lunette.ops.elementwise import abs as absolute
+from lunette.ops.elementwise import div, mul, sub
+from lunette.ops.elementwise import power as power_of
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window
 
@@ -158,6 +162,36 @@ class LpPool(Pool):
             return [(p, w * g_o) for p, w in enumerate(self.weights(cells))]
 
         return (self.scatter(shares, x, g),)
+
+    # With J(u) = sum of sign(x)*(|x|/y)^(p-1) * u over a window and V(g) its transpose,
+    #   d/dx J(u) . s = (p-1)/y * (sum of (|x|/y)^(p-2) * s*u - J(s)*J(u)),
+    #   d/dx V(g) . s = (p-1) * (|x|^(p-2)*s * (sum of g*y^(1-p) over windows) - V(g/y * J(s))).
+
+    @classmethod
+    def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Sequence[Any], s: Sequence[Any]) -> Any:
+        (p, window), y = cls._sums(options), apply(cls, primals, "fast", *options)
+        if p in (1, math.inf):
+            return None
+        x, (t,), (s,) = primals[0], t, s
+        both = apply(AvgPool, (mul(mul(s, t), power_of(absolute(x), p - 2)),), "fast", *window)
+        apart = mul(cls.push(options, primals, y, (s,)), cls.push(options, primals, y, (t,)))
+        return mul(div(sub(mul(both, power_of(y, 2 - p)), apart), y), p - 1)
+
+    @classmethod
+    def bend_vjp(cls, options: Sequence[Any], primals: Sequence[Any], g: Any, s: Sequence[Any], wrt: int) -> Any:
+        (p, window), y = cls._sums(options), apply(cls, primals, "fast", *options)
+        if p in (1, math.inf):
+            return None
+        x, (s,) = primals[0], s
+        spread = AvgPool.pull(window, primals, None, mul(g, power_of(y, 1 - p)), 0)
+        apart = cls.pull(options, primals, y, mul(div(g, y), cls.push(options, primals, y, (s,))), 0)
+        return mul(sub(mul(mul(power_of(absolute(x), p - 2), s), spread), apart), p - 1)
+
+    @staticmethod
+    def _sums(options: Sequence[Any]) -> tuple[float, tuple[Any, ...]]:
+        """P, and the options of the average with divisor 1 over the same windows."""
+        kernel, p, stride, padding, dilation, ceil_mode, spatial = options
+        return check_p(p), (kernel, stride, padding, dilation, ceil_mode, True, 1, spatial)
 
     # ---- bounds   (derived: the specification on intervals)
 

@@ -38,6 +38,7 @@ class MaxPool(Pool):
     name: ClassVar[str] = "max_pool"
     needs: ClassVar[str] = "order"
     monotone: ClassVar[bool] = True
+    selects: ClassVar[bool] = True
 
     # ---- shape
 

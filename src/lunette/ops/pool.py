@@ -12,7 +12,8 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
-from lunette.op import Op, Shapes
+from lunette.op import Shapes
+from lunette.ops.derivative import Differentiable
 from lunette.window import Cell, Shape, Window, spatial_axes
 
 
@@ -31,7 +32,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool(Op):
+class Pool(Differentiable):
     """A window over the space of each channel."""
 
     window: Window

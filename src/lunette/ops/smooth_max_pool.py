@@ -45,6 +45,9 @@ from lunette.number import (
 )
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.avg_pool import check_counted
+from lunette.ops.derivative import plus
+from lunette.ops.elementwise import div, mul, sub, sum_to
+from lunette.ops.glue import shape_of
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window, flag
 
@@ -163,6 +166,56 @@ class SmoothMaxPool(Pool):
         # A losing infinity has weight zero and is worth nothing, not 0 * inf.
         terms = [w * c for w, c in zip(soft.weights, cells, strict=True) if not (is_infinite(c) and primal(w) == 0)]
         return divide(total([*terms, -soft.y]), beta)
+
+    # With J(u) = sum of weight*u over a window and V(g) its transpose, differentiating the weights gives
+    #   d/dx J(u) . s = beta * (J(s*u) - J(s)*J(u)),      d/dbeta J(u) = J(x*u) - J(x)*J(u),
+    #   d/dx V(g) . s = beta * (s*V(g) - V(g*J(s))),      d/dbeta V(g) = x*V(g) - V(g*J(x)),
+    # and d/dbeta (J(x) - y)/beta = (d/dbeta J(x) - 2*(J(x) - y)/beta) / beta.
+
+    @classmethod
+    def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Sequence[Any], s: Sequence[Any]) -> Any:
+        (x, beta), (t, t_beta), (s, s_beta) = primals, t, s
+        parts = []
+        if s is not None and t is not None:
+            parts.append(mul(cls._variance(options, primals, s, t), beta))
+        if t is not None and s_beta is not None:
+            parts.append(mul(cls._variance(options, primals, x, t), s_beta))
+        if s is not None and t_beta is not None:
+            parts.append(mul(cls._variance(options, primals, x, s), t_beta))
+        if t_beta is not None and s_beta is not None:
+            parts.append(mul(cls._bend_in_beta(options, primals), mul(s_beta, t_beta)))
+        return plus(*parts)
+
+    @classmethod
+    def bend_vjp(cls, options: Sequence[Any], primals: Sequence[Any], g: Any, s: Sequence[Any], wrt: int) -> Any:
+        (x, beta), (s, s_beta) = primals, s
+        if wrt == 1:
+            parts = [] if s is None else [cls._variance(options, primals, x, s)]
+            parts += [] if s_beta is None else [mul(cls._bend_in_beta(options, primals), s_beta)]
+            return sum_to(mul(plus(*parts), g), shape_of(beta))
+
+        def back(u: Any) -> Any:
+            mean = cls.push(options, primals, None, (u, None))
+            return sub(
+                mul(u, cls.pull(options, primals, None, g, 0)), cls.pull(options, primals, None, mul(g, mean), 0)
+            )
+
+        return plus(
+            None if s is None else mul(back(s), beta),
+            None if s_beta is None else mul(back(x), s_beta),
+        )
+
+    @classmethod
+    def _variance(cls, options: Sequence[Any], primals: Sequence[Any], a: Any, b: Any) -> Any:
+        """J(a*b) - J(a)*J(b)."""
+        both, one, other = (cls.push(options, primals, None, (v, None)) for v in (mul(a, b), a, b))
+        return sub(both, mul(one, other))
+
+    @classmethod
+    def _bend_in_beta(cls, options: Sequence[Any], primals: Sequence[Any]) -> Any:
+        x, beta = primals
+        slope = div(sub(cls.push(options, primals, None, (x, None)), apply(cls, primals, "fast", *options)), beta)
+        return div(sub(cls._variance(options, primals, x, x), mul(slope, 2)), beta)
 
     # ---- bounds   (derived: the specification on intervals; monotone in x)
 

@@ -1,0 +1,387 @@
+"""Graphs: nodes in the order they are computed, each an operator with its inputs, shape and dtype.
+
+A graph is well formed by construction. Whatever makes one otherwise (a parser, a file, a pass) is checked against:
+
+| rule | says                                                                                         |
+|------|----------------------------------------------------------------------------------------------|
+| G1   | every input of a node is an earlier node                                                     |
+| G2   | shape and dtype of a node are what its operator gives for the shapes and dtypes of its inputs |
+| G3   | inputs have names that differ, and sizes >= 0                                                |
+| G4   | a constant has the shape and dtype that its node says                                        |
+| G5   | a graph has at least one output, and outputs are its own nodes                               |
+| G6   | values decide nothing while a graph is built                                                 |
+| G7   | variables of one operator belong to one graph                                                |
+| G8   | a text, or a file, is one that lunette wrote                                                 |
+| G9   | a program gets one array per input, of its shape and dtype                                   |
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lunette.array import FLOAT, key_of, names_of, plain_options, same_dtype, samples, take, take_integers
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
+from lunette.graph.value import Value
+from lunette.number import OBJECT, Array, as_dtype, cells_of, each, is_real, total
+from lunette.op import Bound, Op, bind
+from lunette.window import Shape, integer, is_sequence
+
+if TYPE_CHECKING:
+    from lunette.graph.program import Program
+
+SHORT = {"float32": "f32", "float64": "f64", "int64": "i64"}
+DTYPES = {name: np.dtype(name) for name in SHORT}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One value of a graph: an input (`name`), a constant (`value`) or an operator applied to earlier nodes."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    kind: type[Op] | None = None
+    options: tuple[Any, ...] = ()
+    inputs: tuple[int | None, ...] = ()
+    bound: Bound | None = field(default=None, compare=False)
+    name: str | None = None
+    value: Array | None = field(default=None, compare=False)
+    line: str = field(default="", compare=False)
+    """Where the user built it."""
+
+    @property
+    def op(self) -> Op:
+        """The operator value of a node that has one."""
+        assert self.bound is not None
+        return self.bound.op
+
+    @property
+    def short(self) -> str:
+        """Dtype and shape, as a text of the graph shows them."""
+        return f"{SHORT[self.dtype.name]}[{','.join(map(str, self.shape))}]"
+
+
+class Var(Value):
+    """A node of a graph, as the user holds it."""
+
+    __slots__ = ("graph", "id")
+    level = -1  # values under differentiation may hold variables, never the other way round
+
+    def __init__(self, graph: Graph, at: int) -> None:
+        self.graph, self.id = graph, at
+
+    @property
+    def node(self) -> Node:
+        """What is known of it."""
+        return self.graph.nodes[self.id]
+
+    @property
+    def shape(self) -> Shape:  # type: ignore[override]
+        """Its shape."""
+        return self.node.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its dtype."""
+        return self.node.dtype
+
+    def __repr__(self) -> str:
+        return f"Var(%{self.id} : {self.node.short})"
+
+    def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
+        try:
+            return self.graph.apply(kind, operands, options)
+        except LunetteError as error:
+            if not getattr(error, "__notes__", None):
+                error.add_note(f"while building a graph at {_line()}")
+            raise
+
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+def _line() -> str:
+    """The user's line that is being executed: the innermost one outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+@lru_cache(maxsize=4096)
+def _rule(kind: type[Op], facts: tuple[Any, ...], key: bytes, options: _Hidden) -> tuple[Bound, np.dtype[Any]]:
+    shapes = [None if f is None else f[0] for f in facts]
+    bound = bind(kind, shapes, 2, options.value)
+    with speaking(kind.name, bound.d):
+        own = getattr(bound.op, "dtype", None)
+        dtypes = [None if f is None else np.dtype(f[1]) for f in facts]
+        measured = [(p, t) for p, t in enumerate(dtypes) if t is not None and p not in kind.integers]
+        dtype = np.dtype(own) if own is not None else measured[0][1]
+        names = names_of(kind, facts)
+        for p, t in measured:
+            same_dtype(dtype, np.empty(0, t), names[p])
+        if dtype not in FLOAT:
+            raise DTypeError("D1", "float32 or float64 in a graph", f"{names[0]} of dtype {dtype}", "Convert it.")
+    return Bound(bound.op.cast(dtype), bound.d, bound.batch, bound.shapes, bound.out), dtype
+
+
+class _Hidden:
+    """Options that a cache carries but does not compare: their bytes are the key."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: tuple[Any, ...]) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class Graph:
+    """A typed list of nodes: inputs, constants and operators, and which of them are outputs.
+
+    >>> import lunette as ln
+    >>> g = ln.Graph()
+    >>> x = g.input((3, 8, 8), name="x")
+    >>> g.output(ln.max_pool(ln.relu(x), (2, 2)))
+    >>> print(g)
+    %0 : f32[3,8,8] = input("x")
+    %1 : f32[3,8,8] = relu(%0)
+    %2 : f32[3,4,4] = max_pool(%1, kernel=(2, 2))
+    return %2
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.outputs: list[int] = []
+        self._constants: dict[Any, tuple[int, Any]] = {}
+        self.lines = True  # whether nodes remember where they were built
+
+    # ---- building
+
+    def input(self, shape: Sequence[int], dtype: Any = "float32", name: str | None = None) -> Var:
+        """A new input."""
+        with speaking("Graph.input"):
+            at = len(self.inputs)
+            name = f"x{at}" if name is None else name
+            if not isinstance(name, str) or not name.isidentifier() or name in [n.name for n in self.inputs]:
+                raise ArgumentError("G3", "a name of its own, an identifier", f"name={shown(name)}", "Or leave it out.")
+            if not is_sequence(shape):
+                raise DTypeError("G3", "a shape as a tuple", f"shape={shown(shape)}", "Write (n,) for one axis.")
+            sizes = tuple(integer("a size", n) for n in shape)
+            if any(n < 0 for n in sizes) or len(sizes) > 32:
+                raise ArgumentError("G3", "at most 32 sizes >= 0", f"shape={sizes}", "Every size is known.")
+            return self.append(Node(sizes, check_dtype(dtype), name=name))
+
+    def constant(self, value: Any, dtype: np.dtype[Any] | None = None) -> Var:
+        """A constant: an array, or a number in the dtype that is given."""
+        if is_real(value):
+            assert dtype is not None
+            array = np.asarray(as_dtype(value, dtype), dtype)
+            key: Any = (array.tobytes(), dtype)
+        else:
+            array, key = value, id(value)
+        known = self._constants.get(key)
+        if known is not None:
+            return Var(self, known[0])
+        taken = array if isinstance(array, np.ndarray) and array.dtype == np.int64 else take(array, "a constant").array
+        if taken.dtype.name not in DTYPES:
+            got = f"a constant of dtype {taken.dtype}"
+            raise DTypeError("D1", "float32, float64 or int64 in a graph", got, "Convert it.")
+        frozen = np.array(taken, order="C", copy=True)
+        frozen.flags.writeable = False
+        var = self.append(Node(frozen.shape, frozen.dtype, value=frozen))
+        self._constants[key] = var.id, value  # holds the value, so that its id stays its own
+        return var
+
+    def apply(self, kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> Var:
+        """A new node: an operator applied to variables, arrays and numbers."""
+        nodes = self.nodes
+        mine = next(o for o in operands if type(o) is Var and o.graph is self)
+        inputs: list[int | None] = []
+        for at, o in enumerate(operands):
+            if type(o) is Var:
+                if o.graph is not self:
+                    raise ArgumentError(
+                        "G7",
+                        "variables of one graph",
+                        "variables of two graphs",
+                        "Build in one of them.",
+                        who=kind.name,
+                    )
+                inputs.append(o.id)
+            elif o is None:
+                inputs.append(None)
+            else:
+                counted = at in kind.integers and not is_real(o)
+                inputs.append(self.constant(take_integers(o, kind.arrays[at]).array if counted else o, mine.dtype).id)
+        facts = tuple([None if i is None else (nodes[i].shape, nodes[i].dtype) for i in inputs])
+        plain = plain_options(options)
+        key = key_of(kind, (), "fast", plain)
+        bound, dtype = _rule(kind, facts, key[3], _Hidden(plain))
+        if getattr(bound.op, "return_indices", False):
+            raise ArgumentError(
+                "G6",
+                "values, not indices, in a graph",
+                "return_indices=True",
+                "Call the function on arrays.",
+                who=kind.name,
+            )
+        line = _line() if self.lines else ""
+        return self.append(Node(bound.out, dtype, kind, plain, tuple(inputs), bound, line=line))
+
+    def append(self, node: Node) -> Var:
+        """A node that is known to be well formed."""
+        self.nodes.append(node)
+        return Var(self, len(self.nodes) - 1)
+
+    def output(self, *variables: Var) -> None:
+        """Declare outputs, in this order, after those declared before."""
+        for v in variables:
+            if not isinstance(v, Var) or v.graph is not self:
+                got = shown(v) if not isinstance(v, Var) else "a variable of another graph"
+                raise ArgumentError("G5", "outputs that are variables of this graph", got, "", who="Graph.output")
+            self.outputs.append(v.id)
+
+    # ---- reading
+
+    @property
+    def inputs(self) -> list[Node]:
+        """The inputs, in the order of their creation."""
+        return [n for n in self.nodes if n.name is not None]
+
+    def input_ids(self) -> list[int]:
+        """Where the inputs are among the nodes."""
+        return [i for i, n in enumerate(self.nodes) if n.name is not None]
+
+    def __str__(self) -> str:
+        from lunette.graph.text import write
+
+        return write(self)
+
+    def __repr__(self) -> str:
+        return f"Graph({len(self.nodes)} nodes, {len(self.inputs)} inputs, {len(self.outputs)} outputs)"
+
+    @staticmethod
+    def parse(text: str, constants: dict[str, Any] | None = None) -> Graph:
+        """The graph that a text describes; `constants` holds the arrays that the text only names."""
+        from lunette.graph.text import read
+
+        return read(text, constants)
+
+    def save(self, path: Any) -> None:
+        """Write the graph to `path` (JSON) and its constants to `path` + ".npz"."""
+        from lunette.graph.file import save
+
+        save(self, path)
+
+    def to_svg(self) -> str:
+        """A picture."""
+        from lunette.graph.draw import to_svg
+
+        return to_svg(self)
+
+    def check(self) -> None:
+        """Rules G1 to G5; passes and loaders call it on what they made."""
+        from lunette.graph.check import check
+
+        check(self)
+
+    # ---- computing
+
+    def compile(self, *, debug: bool = False) -> Program:
+        """The graph as a program that runs on compiled kernels."""
+        from lunette.graph.program import Program
+
+        return Program(self, debug=debug)
+
+    def each(self, values: Sequence[Any], compute: Callable[[Node, list[Any]], Any]) -> Iterator[tuple[int, Any]]:
+        """Every node in order, with `values` for the inputs, and what `compute` makes of an operator."""
+        given = iter(values)
+        known: list[Any] = []
+        for at, n in enumerate(self.nodes):
+            if n.name is not None:
+                known.append(next(given))
+            elif n.value is not None:
+                known.append(n.value)
+            else:
+                known.append(compute(n, [None if i is None else known[i] for i in n.inputs]))
+            yield at, known[-1]
+
+    def eval(self, *inputs: Any, number: Callable[[Any], Any] | None = None) -> Any:
+        """The outputs by the executable specification, on numbers of any type.
+
+        `number` converts every cell of the inputs and constants, for example fractions.Fraction or flint.arb.
+
+        >>> from fractions import Fraction
+        >>> import lunette as ln
+        >>> g = ln.Graph()
+        >>> g.output(ln.mean(g.input((3,))))
+        >>> g.eval([1, 2, 4], number=Fraction)
+        array(Fraction(7, 3), dtype=object)
+        """
+
+        def convert(a: Any) -> Array:
+            cells = cells_of(a)
+            return (
+                cells
+                if number is None
+                else each(lambda v: number(float(v) if isinstance(v, np.floating) else v), cells)
+            )
+
+        with speaking("Graph.eval"):
+            if len(inputs) != len(self.inputs):
+                raise ArgumentError("G9", f"{len(self.inputs)} inputs", f"{len(inputs)}", "One array per input.")
+            if not self.outputs:
+                raise ArgumentError("G5", "at least one output", "none", "Call g.output(y).")
+            given = []
+            for n, a in zip(self.inputs, inputs, strict=True):
+                cells = cells_of(a) if n.dtype == np.int64 else convert(a)
+                if cells.shape != n.shape:
+                    raise ShapeError("G9", f"{n.name} of shape {n.shape}", f"shape {cells.shape}", "Shapes are static.")
+                given.append(cells)
+
+        def compute(n: Node, arrays: list[Any]) -> Array:
+            assert n.bound is not None
+            own = [convert(a) if a is not None and a.dtype != OBJECT and a.dtype != np.int64 else a for a in arrays]
+            own = [a if a is None or a.dtype == OBJECT else cells_of(a) for a in own]
+            return evaluate(n.bound, own)
+
+        values = dict(self.each(given, compute))
+        results = [values[i] if values[i].dtype == OBJECT else convert(values[i]) for i in self.outputs]
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def evaluate(bound: Bound, arrays: Sequence[Array | None]) -> Array:
+    """An operator on cells of any number type, batch axes included."""
+    bound.op.check(*arrays)
+    if bound.op.summed:
+        parts = [bound.op.spec(*one) for _, one in samples(bound, arrays)]
+        zero: Array = np.full(bound.out, 0, object)
+        return np.asarray(total(parts, zero), object)
+    y: Array = np.empty(bound.out, object)
+    for at, one in samples(bound, arrays):
+        y[(*at, ...)] = bound.op.spec(*one)
+    return y
+
+
+def check_dtype(dtype: Any) -> np.dtype[Any]:
+    """What a graph computes in, and integers for labels."""
+    try:
+        known = np.dtype(str(dtype).removeprefix("torch.") if not isinstance(dtype, str | np.dtype | type) else dtype)
+    except TypeError:
+        known = OBJECT
+    if known.name not in DTYPES:
+        raise DTypeError(
+            "D1", "float32, float64 or int64 in a graph", f"dtype={shown(dtype)}", "float16 goes in as float32."
+        )
+    return known

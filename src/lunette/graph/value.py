@@ -1,0 +1,82 @@
+"""What variables of a graph and values under differentiation share: a shape, a dtype and Python's operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lunette.errors import DTypeError
+from lunette.ops.elementwise import add, div, mul, neg, power, sub
+from lunette.ops.linear import matmul
+from lunette.window import Shape
+
+
+class Value:
+    """Something that lunette's functions take for an array."""
+
+    __slots__ = ()
+    __array_ufunc__ = None  # so that numpy's arrays leave `array + value` to the value
+
+    shape: Shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def __add__(self, other: Any) -> Any:
+        return add(self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return add(other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return sub(self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return sub(other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return mul(self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return mul(other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return div(self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return div(other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return matmul(other, self)
+
+    def __pow__(self, exponent: Any) -> Any:
+        return power(self, exponent)
+
+    def __neg__(self) -> Any:
+        return neg(self)
+
+    def __bool__(self) -> bool:
+        raise DTypeError(
+            "G6",
+            "a decision that does not depend on values",
+            f"a Python `if`, `while`, `and`, `or` or `not` on {self!r}",
+            "Values are not known yet: use maximum, relu or a factor of 0 or 1, or branch on shapes.",
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise DTypeError(
+            "G6",
+            "lunette's functions on variables",
+            f"a NumPy function on {self!r}",
+            "Write ln.exp instead of np.exp; lunette.ops has what there is.",
+        )
+
+    def __float__(self) -> float:
+        raise DTypeError("G6", "a value that is known", f"float() of {self!r}", "Return it from the function instead.")
+
+    def __iter__(self) -> Any:
+        raise DTypeError("G6", "a variable as a whole", f"a loop over {self!r}", "Take parts with ln.slice.")

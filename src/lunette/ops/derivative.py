@@ -1,0 +1,225 @@
+"""Operators that are derivatives of operators, so that derivatives can be differentiated again.
+
+`jvp_of(kind)` takes the arrays of an operator and as many tangents, `vjp_of(kind, wrt)` its arrays and a cotangent.
+What their own derivatives are follows from what the operator declares:
+
+- it is linear in some arrays (`linear_in`): then <g, y> is linear in each of them and in g, and every derivative of it
+  is the operator or one of its VJPs, with one argument in the place of another;
+- it selects (`selects`): its derivative does not change with x, except where the winner does;
+- otherwise the room tells how the derivative bends (`bend_jvp`, `bend_vjp`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lunette.number import Array
+from lunette.op import Case, Kernels, Op, Shapes, apply, check_shape
+from lunette.ops.elementwise import add
+from lunette.window import Shape
+
+
+class Differentiable(Op):
+    """An operator whose derivatives are operators."""
+
+    affine_in: ClassVar[tuple[int, ...]] = ()
+    """The operator adds each of these arrays to its result."""
+    selects: ClassVar[bool] = False
+    """The derivative is the same wherever the same cells win."""
+
+    @classmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        if not cls.linear_in:
+            return apply(jvp_of(cls), (*primals, *tangents), "fast", *options)
+        added = tuple(tangents[j] if j in cls.affine_in else p for j, p in enumerate(primals))
+        parts = []
+        for j in cls.linear_in:
+            if tangents[j] is not None:
+                parts.append(apply(cls, put(added, j, tangents[j]), "fast", *options))
+                added = tuple(None if k in cls.affine_in else p for k, p in enumerate(primals))
+        return plus(*parts) if parts else cls.spread(options, primals, tangents)
+
+    @classmethod
+    def spread(cls, options: Sequence[Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        """The tangent of the result when only arrays that it adds are moving."""
+        return None
+
+    @classmethod
+    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
+        return apply(vjp_of(cls, wrt), (*primals, g), "fast", *options)
+
+    @classmethod
+    def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Sequence[Any], s: Sequence[Any]) -> Any:
+        """The derivative of the JVP in the direction of t, as the primals move in the direction of s."""
+        return None
+
+    @classmethod
+    def bend_vjp(cls, options: Sequence[Any], primals: Sequence[Any], g: Any, s: Sequence[Any], wrt: int) -> Any:
+        """The derivative of the VJP of g in primal number `wrt`, as the primals move in the direction of s."""
+        return None
+
+
+def plus(*parts: Any) -> Any:
+    """The sum of values, where None is zero."""
+    whole = None
+    for part in parts:
+        whole = part if whole is None else whole if part is None else add(whole, part)
+    return whole
+
+
+def put(values: Sequence[Any], at: int, value: Any) -> tuple[Any, ...]:
+    """The values with another one in one place."""
+    return (*values[:at], value, *values[at + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative(Op):
+    """What JVPs and VJPs share: an operator, whose arrays come first and whose options are theirs."""
+
+    op: Differentiable
+
+    base: ClassVar[type[Differentiable]]
+    cases: ClassVar[Mapping[str, Case]] = {}
+
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int | None:
+        return cls.base.rank(shapes[: cls.count()], lead, *options)
+
+    @classmethod
+    def count(cls) -> int:
+        """How many arrays the operator has."""
+        return len(cls.base.arrays)
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return replace(self, op=self.op.cast(dtype))
+
+    def check(self, *arrays: Array | None) -> None:
+        self.op.check(*arrays[: self.count()])
+
+
+@dataclass(frozen=True, slots=True)
+class Jvp(Derivative):
+    """The derivative of an operator: its arrays, then their tangents."""
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        n = cls.count()
+        for name, s, t in zip(cls.base.arrays, shapes[:n], shapes[n:], strict=True):
+            if s is not None and t is not None:
+                check_shape(f"the tangent of {name}", s, t)
+        return cls(cls.base.of(shapes[:n], *options))
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        return self.op.shape(*shapes[: self.count()])
+
+    def spec(self, *arrays: Array | None) -> Array:
+        return self.op.jvp(arrays[: self.count()], arrays[self.count() :])
+
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        return Kernels(self.op.kernels(dtype, batch, shapes[: self.count()]).jvp)
+
+    @classmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        n = cls.count()
+        at, t, s, u = primals[:n], primals[n:], tangents[:n], tangents[n:]
+        straight = None if all(v is None for v in u) else cls.base.push(options, at, None, u)
+        return plus(straight, None if all(v is None for v in s) else cls.base.bend_jvp(options, at, t, s))
+
+    @classmethod
+    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
+        n = cls.count()
+        at, t = primals[:n], primals[n:]
+        if wrt >= n:
+            return cls.base.pull(options, at, None, g, wrt - n)
+        return cls.base.bend_vjp(options, at, g, t, wrt)  # second derivatives are symmetric
+
+
+@dataclass(frozen=True, slots=True)
+class Vjp(Derivative):
+    """The transposed derivative of an operator in one of its arrays: its arrays, then the cotangent of its result."""
+
+    wrt: ClassVar[int]
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        *own, g = shapes
+        op = cls.base.of(own, *options)
+        assert g is not None
+        check_shape("the cotangent", op.shape(*own), g)
+        return cls(op)
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        wanted = shapes[self.wrt]
+        assert wanted is not None
+        return wanted
+
+    def spec(self, *arrays: Array | None) -> Array:
+        *own, g = arrays
+        assert g is not None
+        return self.op.vjp(own, g)[self.wrt]
+
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        kernels = self.op.kernels(dtype, batch, shapes[:-1]).vjp
+        return Kernels(kernels[self.wrt] if kernels else None)
+
+    @classmethod
+    def reads(cls, at: int) -> bool:
+        """Whether the result depends on the values of array number `at`, not only on its shape."""
+        base, n = cls.base, cls.count()
+        if at == n:
+            return True
+        if not base.linear_in:
+            return True
+        return at in base.linear_in and at != cls.wrt and cls.wrt in base.linear_in
+
+    @classmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        (*at, g), (*s, u) = primals, tangents
+        straight = None if u is None else apply(cls, (*at, u), "fast", *options)
+        if not cls.base.linear_in:
+            moved = any(v is not None for v in s)
+            return plus(straight, cls.base.bend_vjp(options, at, g, s, cls.wrt) if moved else None)
+        moving = [j for j in range(len(at)) if s[j] is not None and cls.reads(j)]
+        return plus(straight, *(apply(cls, (*put(at, j, s[j]), g), "fast", *options) for j in moving))
+
+    @classmethod
+    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
+        *at, cotangent = primals
+        alone = put((None,) * len(at), cls.wrt, g)
+        if wrt == len(at):
+            return cls.base.push(options, at, None, alone)
+        if not cls.base.linear_in:
+            return cls.base.bend_vjp(options, at, cotangent, alone, wrt)
+        if not cls.reads(wrt):
+            return None
+        return apply(vjp_of(cls.base, wrt), (*put(at, cls.wrt, g), cotangent), "fast", *options)
+
+
+@lru_cache
+def jvp_of(kind: type[Differentiable]) -> type[Jvp]:
+    """The operator that is the JVP of another."""
+    n = len(kind.arrays)
+    arrays = (*kind.arrays, *(f"the tangent of {a}" for a in kind.arrays))
+    batched = (*kind.batched, *(n + p for p in kind.batched))
+    facts = {"base": kind, "name": f"{kind.name}_jvp", "arrays": arrays, "batched": batched, "scalars": kind.scalars}
+    return type(f"{kind.__name__}Jvp", (Jvp,), {**facts, "__slots__": ()})
+
+
+@lru_cache
+def vjp_of(kind: type[Differentiable], wrt: int) -> type[Vjp]:
+    """The operator that is the VJP of another in array number `wrt`."""
+    facts = {
+        "base": kind,
+        "wrt": wrt,
+        "name": f"{kind.name}_vjp_{kind.arrays[wrt]}",
+        "arrays": (*kind.arrays, "the cotangent"),
+        "batched": (*kind.batched, len(kind.arrays)),
+        "scalars": kind.scalars,
+        "summed": wrt not in kind.batched,
+    }
+    return type(f"{kind.__name__}Vjp{wrt}", (Vjp,), {**facts, "__slots__": ()})

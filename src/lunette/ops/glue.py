@@ -1,0 +1,120 @@
+"""What the operators between the window operators share: they take their arrays whole, and their options are fields.
+
+Their derivatives are written once, as operators (`push`, `pull`), and so serve every kind of value and of number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lunette.errors import ArgumentError, ShapeError
+from lunette.number import OBJECT, Array, as_dtype, is_real, zero_of
+from lunette.op import Arrays, Case, Op, Shapes, apply
+from lunette.window import Shape, integer, is_sequence
+
+
+class Glue(Op):
+    """An operator without a window."""
+
+    batched: ClassVar[tuple[int, ...]] = ()
+    optional: ClassVar[bool] = False
+    positive: ClassVar[bool] = False
+    """It is defined for positive numbers only."""
+    cases: ClassVar[Mapping[str, Case]]
+
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> None:
+        return None
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        return cls(*options)
+
+    def options(self) -> tuple[Any, ...]:
+        """The options that make this operator again."""
+        return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+
+    def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
+        y = self.spec(*primals)
+        t = None if all(t is None for t in tangents) else self.push(self.options(), primals, y, tangents)
+        return np.full(y.shape, zero_of(*primals), object) if t is None else np.asarray(t, object)
+
+    def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
+        y = self.spec(*primals)
+        results: list[Array] = []
+        for wrt, p in enumerate(primals):
+            assert p is not None
+            back = self.pull(self.options(), primals, y, g, wrt)
+            results.append(np.full(p.shape, zero_of(g), object) if back is None else np.asarray(back, object))
+        return tuple(results)
+
+
+class Layout(Glue):
+    """Linear in x, whose cells it moves."""
+
+    linear_in: ClassVar[tuple[int, ...]] = (0,)
+
+    @classmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        return make(cls, tangents, *options)
+
+
+def make(kind: type[Op], operands: Sequence[Any], *options: Any) -> Any:
+    """What every function of a glue operator ends in."""
+    return apply(kind, operands, "fast", *options)
+
+
+def shape_of(value: Any) -> Shape:
+    """The shape of a value of any kind; a plain number has no axes."""
+    if hasattr(value, "shape"):
+        return tuple(value.shape)
+    return () if is_real(value) else np.shape(value)
+
+
+def lift(number: Any, value: Any) -> Array:
+    """A plain number as an array without axes, in the dtype of a value."""
+    dtype = np.dtype(str(getattr(value, "dtype", "object")).removeprefix("torch."))
+    return np.asarray(number if dtype == OBJECT else as_dtype(number, dtype), dtype)
+
+
+def check_axis(name: str, axis: Any, rank: int) -> int:
+    """Rule E2: an axis as a number from 0, given from either end."""
+    a = integer(name, axis)
+    if not -rank <= a < rank:
+        raise ArgumentError("E2", f"{name} in {-rank}..{rank - 1}", f"{name}={a}", f"x has {rank} axes.")
+    return a % rank
+
+
+def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """Rule E2: None for all axes, one axis, or a tuple of different ones."""
+    if axis is None:
+        return tuple(range(rank))
+    axes = tuple(check_axis("axis", a, rank) for a in (axis if is_sequence(axis) else (axis,)))
+    if len(set(axes)) != len(axes):
+        raise ArgumentError("E2", "axes that differ", f"axis={axis}", "Name each axis once.")
+    return tuple(sorted(axes))
+
+
+def broadcast(x: Shape, y: Shape) -> Shape:
+    """Rule E1: the shape that two arrays have together."""
+    try:
+        return tuple(int(n) for n in np.broadcast_shapes(x, y))
+    except ValueError:
+        raise ShapeError(
+            "E1",
+            "shapes that are equal, or 1, on each axis counted from the last",
+            f"{x} and {y}",
+            "Reshape one of them: axes are added in front only.",
+        ) from None
+
+
+def strides(shape: Shape) -> list[int]:
+    """How far apart neighbours on each axis lie in a dense array."""
+    steps = [1]
+    for n in reversed(shape[1:]):
+        steps.append(steps[-1] * n)
+    return steps[::-1][: len(shape)] if shape else []

@@ -1,0 +1,118 @@
+"""Losses: one number for a batch.
+
+| rule | says                                                              |
+|------|-------------------------------------------------------------------|
+| Q1   | labels are integers in 0..classes-1, one per row of logits        |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lunette import _native
+from lunette.errors import ArgumentError, ShapeError
+from lunette.number import Array, cells_in
+from lunette.op import Case, Kernels, Shapes
+from lunette.ops.elementwise import mul, neg, sub
+from lunette.ops.glue import Glue, check_axis, make, shape_of
+from lunette.ops.norm import log_softmax
+from lunette.ops.reduce import mean
+from lunette.ops.reduce import sum as sum_cells
+from lunette.window import Shape, integer
+
+
+@dataclass(frozen=True, slots=True)
+class OneHot(Glue):
+    """1 at the label, 0 elsewhere, along a new axis. Labels have no derivative."""
+
+    classes: int = 1
+    axis: int = -1
+    dtype: str = "object"
+
+    name: ClassVar[str] = "one_hot"
+    arrays: ClassVar[tuple[str, ...]] = ("labels",)
+    integers: ClassVar[tuple[int, ...]] = (0,)
+    cases: ClassVar[Mapping[str, Case]] = {}
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        classes, axis, dtype = options
+        assert shapes[0] is not None
+        return cls(integer("classes", classes), check_axis("axis", axis, len(shapes[0]) + 1), str(np.dtype(dtype)))
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        assert shapes[0] is not None
+        return (*shapes[0][: self.axis], self.classes, *shapes[0][self.axis :])
+
+    def check(self, *arrays: Array | None) -> None:
+        (labels,) = arrays
+        assert labels is not None
+        if labels.size and not 0 <= min(labels.flat) <= max(labels.flat) < self.classes:
+            raise ArgumentError(
+                "Q1",
+                f"labels in 0..{self.classes - 1}",
+                f"labels from {min(labels.flat)} to {max(labels.flat)}",
+                "There are as many classes as logits in a row.",
+            )
+
+    def spec(self, *arrays: Array | None) -> Array:
+        (labels,) = arrays
+        assert labels is not None
+        y: Array = np.full(self.shape(labels.shape), 0, object)
+        for cell in cells_in(labels.shape):
+            y[(*cell[: self.axis], int(labels[cell]), *cell[self.axis :])] = 1
+        return y
+
+    @classmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        return None
+
+    @classmethod
+    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
+        return None
+
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        x = shapes[0] or ()
+        return Kernels(_native.one_hot(dtype.char, prod(x[: self.axis]), self.classes, prod(x[self.axis :])))
+
+
+def one_hot(labels: Any, classes: int, axis: int = -1, dtype: Any = "object") -> Any:
+    """1 at each label, 0 elsewhere, along a new axis."""
+    return make(OneHot, (labels,), classes, axis, str(dtype).removeprefix("torch."))
+
+
+def cross_entropy(logits: Any, labels: Any, axis: int = 1) -> Any:
+    """The mean of -log softmax(logits) at the labels, integers whose shape is that of logits without `axis`.
+
+    >>> import numpy as np, lunette as ln
+    >>> float(ln.cross_entropy(np.zeros((4, 8)), np.array([0, 1, 2, 3]))) == np.log(8)
+    True
+    """
+    sizes = shape_of(logits)
+    at = check_axis("axis", axis, len(sizes))
+    if shape_of(labels) != (*sizes[:at], *sizes[at + 1 :]):
+        raise ShapeError(
+            "Q1",
+            f"labels of shape {(*sizes[:at], *sizes[at + 1 :])}",
+            f"shape {shape_of(labels)}",
+            "One label for each row of logits.",
+            who="cross_entropy",
+        )
+    hot = one_hot(labels, sizes[at], at, getattr(logits, "dtype", "object"))
+    return neg(mean(sum_cells(mul(log_softmax(logits, at), hot), at)))
+
+
+def mse(x: Any, y: Any) -> Any:
+    """The mean of (x - y) squared.
+
+    >>> import lunette as ln
+    >>> ln.mse([1, 2], [3, 2]).tolist()
+    2
+    """
+    gap = sub(x, y)
+    return mean(mul(gap, gap))

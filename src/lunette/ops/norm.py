@@ -1,0 +1,148 @@
+"""Softmax along an axis, and normalisation of channels.
+
+    softmax(x)[i] = exp(x[i]) / sum of exp(x)       log_softmax(x)[i] = x[i] - log(sum of exp(x))
+
+Both are shifted by the greatest cell, so nothing overflows. Rule E2 (lunette.ops.reduce) for the axis.
+
+| rule | says                                                                 |
+|------|----------------------------------------------------------------------|
+| B1   | mean, var, scale and shift have one entry per channel, axis 1 of x   |
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lunette import _native
+from lunette.errors import ShapeError
+from lunette.number import Array, Number, anchor, cells_in, divide, exp, is_nan, log, total
+from lunette.op import Case, Kernels, Shapes, case
+from lunette.ops.elementwise import add, div, mul, sqrt, sub
+from lunette.ops.elementwise import exp as exp_cells
+from lunette.ops.glue import Glue, check_axis, make, shape_of
+from lunette.ops.layout import reshape
+from lunette.ops.reduce import sum as sum_cells
+from lunette.window import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class AlongAxis(Glue):
+    """A function of each row of cells along one axis."""
+
+    axis: int = -1
+
+    logarithm: ClassVar[bool] = False
+    needs: ClassVar[str] = "exp"
+    cases: ClassVar[Mapping[str, Case]] = {
+        "last": case((2, 3)),
+        "first": case((2, 3), axis=0),
+        "line": case((4,)),
+        "one": case((2, 1)),
+    }
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        assert shapes[0] is not None
+        return cls(check_axis("axis", options[0], len(shapes[0])))
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        assert shapes[0] is not None
+        return shapes[0]
+
+    @abstractmethod
+    def row(self, shifted: list[Number]) -> list[Number]:
+        """One row, whose greatest cell is about zero."""
+
+    def spec(self, *arrays: Array | None) -> Array:
+        (x,) = arrays
+        assert x is not None
+        rows, y = np.moveaxis(x, self.axis, -1), np.empty(x.shape, object)
+        out = np.moveaxis(y, self.axis, -1)
+        for cell in cells_in(rows.shape[:-1]):
+            cells = list(rows[cell])
+            pivot = next((c for c in cells if is_nan(c)), None)
+            pivot = anchor(cells, greatest=True) if cells and pivot is None else pivot
+            out[cell] = self.row([c - pivot for c in cells])
+        return y
+
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        x = shapes[0] or ()
+        outer, count, inner = prod(x[: self.axis]), x[self.axis], prod(x[self.axis + 1 :])
+        return Kernels(_native.softmax(dtype.char, self.logarithm, outer, count, inner))
+
+
+class Softmax(AlongAxis):
+    """Exponentials, divided by their sum."""
+
+    name: ClassVar[str] = "softmax"
+
+    def row(self, shifted: list[Number]) -> list[Number]:
+        terms = [exp(c) for c in shifted]
+        return [divide(t, total(terms)) for t in terms]
+
+    @classmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        moved = mul(y, tangents[0])
+        return sub(moved, mul(y, sum_cells(moved, options[0], keepdims=True)))
+
+    @classmethod
+    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
+        return cls.push(options, primals, y, (g,))  # the derivative is symmetric
+
+
+class LogSoftmax(AlongAxis):
+    """The logarithm of softmax."""
+
+    name: ClassVar[str] = "log_softmax"
+    logarithm: ClassVar[bool] = True
+
+    def row(self, shifted: list[Number]) -> list[Number]:
+        whole = log(total([exp(c) for c in shifted])) if shifted else 0
+        return [c - whole for c in shifted]
+
+    @classmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        return sub(tangents[0], sum_cells(mul(exp_cells(y), tangents[0]), options[0], keepdims=True))
+
+    @classmethod
+    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
+        return sub(g, mul(exp_cells(y), sum_cells(g, options[0], keepdims=True)))
+
+
+def softmax(x: Any, axis: int = -1) -> Any:
+    """Exponentials along an axis, divided by their sum.
+
+    >>> import numpy as np, lunette as ln
+    >>> ln.softmax(np.array([1000.0, 1000.0]))
+    array([0.5, 0.5])
+    """
+    return make(Softmax, (x,), axis)
+
+
+def log_softmax(x: Any, axis: int = -1) -> Any:
+    """The logarithm of softmax."""
+    return make(LogSoftmax, (x,), axis)
+
+
+def batch_norm(x: Any, mean: Any, var: Any, scale: Any, shift: Any, eps: float = 1e-5) -> Any:
+    """`(x - mean) / sqrt(var + eps) * scale + shift` per channel, axis 1 of x, with statistics that are given."""
+    sizes = shape_of(x)
+    for name, a in {"mean": mean, "var": var, "scale": scale, "shift": shift}.items():
+        if len(sizes) < 2 or shape_of(a) != sizes[1:2]:
+            raise ShapeError(
+                "B1",
+                "x of shape (batch, channels, ..) and one entry per channel",
+                f"x.shape={sizes}, {name}.shape={shape_of(a)}",
+                "Channels are axis 1.",
+                who="batch_norm",
+            )
+    factor = div(scale, sqrt(add(var, eps)))
+    offset = sub(shift, mul(mean, factor))
+    wide = (sizes[1], *(1,) * (len(sizes) - 2))
+    return add(mul(x, reshape(factor, wide)), reshape(offset, wide))
