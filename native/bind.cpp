@@ -163,13 +163,14 @@ void bind_convs(nb::module_& m) {
         ConvOf c(axes, groups, x, y);
         const T* add = bias(b, c.with(w).cout);
         nb::gil_scoped_release release;
-        kernels().conv_of<T>().conv(c.conv, x.data(), w.data(), add, y.data());
+        kernels().conv_of<T>().conv(c.conv, x.data(), w.data(), nullptr, Epilogue<T>{add, nullptr, false}, y.data());
     }, "axes"_a, "groups"_a, "x"_a.noconvert(), "w"_a.noconvert(), "b"_a.none().noconvert(), "y"_a.noconvert());
     m.def("conv_input_grad", [bias](Axes axes, i64 groups, In<T> w, In<T> g, Bias b, Out<T> dx) {
         ConvOf c(axes, groups, dx, g);
         const T* add = bias(b, c.with(w).cin);
         nb::gil_scoped_release release;
-        kernels().conv_of<T>().conv_input_grad(c.conv, w.data(), g.data(), add, dx.data());
+        kernels().conv_of<T>().conv_input_grad(c.conv, w.data(), nullptr, g.data(), Epilogue<T>{add, nullptr, false},
+                                               dx.data());
     }, "axes"_a, "groups"_a, "w"_a.noconvert(), "g"_a.noconvert(), "b"_a.none().noconvert(), "dx"_a.noconvert());
     m.def("conv_weight_grad", [](Axes axes, i64 groups, In<T> x, In<T> g, Out<T> dw) {
         ConvOf c(axes, groups, x, g);

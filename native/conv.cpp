@@ -30,44 +30,21 @@ struct PackedWeights {
     bool runs = true;  // whether the taps of a channel are neighbours
 };
 
-// to[r][c] = from[c][r] for r in first..last, so many vectors of rows at once
+// How the rows of z are used. `beforehand`: packing them costs nothing.
 template <class T>
-void transpose_block(const T* from, i64 pitch, i64 columns, i64 first, i64 last, T* to, i64 to_pitch,
-                     i64 vectors) {
-    constexpr i64 L = lanes<T>;
-    for (i64 r0 = first; r0 < last; r0 += vectors * L)
-        for (i64 c = 0; c < columns; c += L)
-            for (i64 r = r0; r < least(last, r0 + vectors * L); r += L) {
-                if (c + L <= columns && r + L <= last) {
-                    Vector<T> m[lanes<T>];
-                    for (i64 i = 0; i < L; ++i) m[i] = load(from + (c + i) * pitch + r);
-                    transpose<T>(m);
-                    for (i64 i = 0; i < L; ++i) store(to + (r + i) * to_pitch + c, m[i]);
-                    continue;
-                }
-                for (i64 i = c; i < least(columns, c + L); ++i)
-                    for (i64 j = r; j < least(last, r + L); ++j) to[j * to_pitch + i] = from[i * pitch + j];
-            }
-}
-
-template <class T>
-void choose_rows(PackedWeights<T>& a, const Gather& z, WeightLayout l) {
+void choose_rows(PackedWeights<T>& a, const Gather& z, WeightLayout l, bool beforehand) {
     a.depth = z.channels * z.taps, a.layout = l, a.group = l.group;
     bool neighbours = l.channel == l.kernel && z.taps == l.kernel && l.row == a.depth;
-    a.kind = z.cells >= 1024 ? Rows::packed : neighbours ? Rows::as_they_lie : Rows::gathered;
+    a.kind = beforehand || z.cells >= 1024 ? Rows::packed : neighbours ? Rows::as_they_lie : Rows::gathered;
+    if (a.kind == Rows::packed) a.group = up(z.rows, panel_rows) * panel_rows * a.depth;
     places(z, a.place);
     for (i64 t = 0; t < z.taps; ++t) a.runs &= a.place[t] == a.place[0] + t;
 }
 
 template <class T>
-void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, i64 threads) {
-    a.data = w;
-    if (a.kind != Rows::packed) return;
+void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, T* out) {
     const WeightLayout l = a.layout;
-    i64 panels = up(z.rows, panel_rows);
-    a.group = panels * panel_rows * a.depth;
-    T* out = workspace<T>(packed_weights_slot, z.groups * a.group);
-    a.data = out;
+    i64 panels = up(z.rows, panel_rows), threads = num_threads();
     constexpr i64 B = 8;  // channels at a time, so that lines read are used whole
     i64 chunk = up(panels, most(1, least(panels, threads))), chunks = up(panels, chunk);
     auto task = [&](i64 i) {
@@ -87,6 +64,11 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, i64 threads)
     } else {
         parallel_for(z.groups * chunks, task);
     }
+}
+
+// How many numbers pack_weights makes beforehand.
+inline i64 packed_size(const Gather& z) {
+    return is_depthwise(z) ? 0 : z.groups * up(z.rows, panel_rows) * panel_rows * z.channels * z.taps;
 }
 
 // Gathers the terms (c, t), (c, t+1), ... of rows m0.. of a group into plain rows `pitch` apart.
@@ -196,11 +178,11 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
                 } else {
                     bool whole = panel.whole && !deep;
                     Column<T> job{first_row, depth,   off,     n,   (p.packed ? panels : copy) + panel.base,
-                                  sum,       nullptr, nullptr, sum, W,
+                                  sum,       nullptr, nullptr, sum, W, W,
                                   false,     false};
                     if (whole) {
                         job.out = out + m0 * z.out_channel + runs[0].to, job.pitch = z.out_channel;
-                        job.before = job.out;
+                        job.before = job.out, job.before_pitch = job.pitch;
                         job.relu = done && e.relu, job.watch = done && z.absent;
                         if (done && bias) job.bias = bias + m0;
                         if (done && add) job.add = add + (job.out - out);
@@ -267,9 +249,10 @@ void run_carefully(const Gather& z, const T* in, const T* w, WeightLayout l, con
 }
 
 template <class T>
-void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, i64 weights, const Epilogue<T>& e,
+void run_gather(const Gather& z, const T* in, const T* w, const T* packed, WeightLayout l, const Epilogue<T>& e,
                 T* out) {
-    if (is_depthwise(z) && !e.add && !e.relu) {
+    i64 weights = z.groups * most(l.group, 1);
+    if (is_depthwise(z)) {
         bool odd = run_depthwise(z, in, w, l, e, out);
         if (odd && !finite(w, weights)) run_carefully(z, in, w, l, e, out);
         return;
@@ -277,9 +260,14 @@ void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, i64 we
     i64 threads = num_threads();
     Plan<T> p(z);
     PackedWeights<T> a;
-    choose_rows(a, z, l);
+    choose_rows(a, z, l, packed != nullptr);
     make_plan(p, false, a.kind != Rows::packed, threads);
-    pack_weights(a, z, w, threads);
+    a.data = packed ? packed : w;
+    if (a.kind == Rows::packed && !packed) {
+        T* own = workspace<T>(packed_weights_slot, z.groups * a.group);
+        pack_weights(a, z, w, own);
+        a.data = own;
+    }
     // Tasks: tiles x groups; where these are few, the rows are shared out too; where they are tiny, groups
     // are joined.
     i64 tiles = p.tiles(), work = z.channels * z.taps * z.rows * most(1, z.cells / most(1, tiles));
@@ -322,9 +310,11 @@ inline Sizes sizes(const ConvAxis* axes, i64 d) {
     return s;
 }
 
-void forward_gather(Gather& z, const Conv& c) {
+// False: there are no terms at all.
+bool forward_gather(Gather& z, const Conv& c) {
     auto [axes, d, groups, batch, cin, cout] = c;
     Sizes s = sizes(axes, d);
+    if (batch * cin * cout * s.n * s.m * s.kernel == 0) return false;
     z.groups = groups;
     z.rows = cout / groups, z.channels = cin / groups;
     z.in_size = batch * cin * s.n, z.in_channel = s.n, z.out_channel = s.m;
@@ -339,12 +329,21 @@ void forward_gather(Gather& z, const Conv& c) {
                  [&](i64 k, i64& o) { return o = k * x.dilation - x.lo, true; });
     }
     finish_axes(z);
+    return z.taps > 0;
+}
+inline WeightLayout forward_layout(const Gather& z, const Sizes& s) {
+    return {z.rows * z.channels * s.kernel, z.channels * s.kernel, s.kernel, s.kernel};
 }
 
+// The result where there are no terms.
 template <class T>
-void fill(T* y, i64 batch, i64 channels, i64 cells, const T* b) {
+void fill(T* y, i64 batch, i64 channels, i64 cells, const Epilogue<T>& e) {
     for (i64 i = 0; i < batch * channels; ++i)
-        for (i64 j = 0; j < cells; ++j) y[i * cells + j] = b ? b[i % channels] : T(0);
+        for (i64 j = 0; j < cells; ++j) {
+            T v = e.bias ? e.bias[i % channels] : T(0);
+            if (e.add) v += e.add[i * cells + j];
+            y[i * cells + j] = e.relu && v < 0 ? T(0) : v;
+        }
 }
 
 // dx[j, i] = b[j] + sum of g[c, o] * w[c, j, k] over o*stride - lo + k*dilation = i. Input cells of one
@@ -353,6 +352,7 @@ void fill(T* y, i64 batch, i64 channels, i64 cells, const T* b) {
 bool residue_gather(Gather& z, i64 residue, const Conv& c) {
     auto [axes, d, groups, batch, cin, cout] = c;
     Sizes s = sizes(axes, d);
+    if (batch * cin * cout * s.n * s.m * s.kernel == 0) return false;
     z.groups = groups, z.rows = cin / groups, z.channels = cout / groups;
     z.in_size = batch * cout * s.m, z.in_channel = s.m, z.out_channel = s.n;
     add_axis(z, Axis{batch, batch, 1, cout * s.m, cin * s.n, 0, 0, false}, 1, 0,
@@ -373,6 +373,14 @@ bool residue_gather(Gather& z, i64 residue, const Conv& c) {
     }
     finish_axes(z);
     return true;
+}
+inline i64 residues(const Conv& c) {
+    i64 count = 1;
+    for (i64 a = 0; a < c.rank; ++a) count *= least(c.axes[a].stride, most(1, c.axes[a].n));
+    return count;
+}
+inline WeightLayout residue_layout(const Gather& z, const Sizes& s) {
+    return {z.channels * z.rows * s.kernel, s.kernel, z.rows * s.kernel, s.kernel};
 }
 
 // dw[c, (j, t)] = sum over cells of g[c, o] * x[j, o*step + off_t]: the rows of the product are the packed
@@ -501,12 +509,11 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     Sizes s = sizes(axes, d);
     i64 per_group = groups ? cin / groups : 0;
     if (cout * per_group * s.kernel == 0) return;
-    bool empty = batch * s.n * s.m == 0;
     Gather z;
-    if (!empty) forward_gather(z, conv);
+    bool empty = !forward_gather(z, conv);
     if (empty || z.taps < s.kernel)
         for (i64 i = 0; i < cout * per_group * s.kernel; ++i) dw[i] = 0;
-    if (empty || z.taps == 0) return;
+    if (empty) return;
     List<i64> place;
     places(z, place);
     if (is_depthwise(z)) {
@@ -572,38 +579,62 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
 }  // namespace
 
 template <class T>
-void conv(const Conv& conv, const T* x, const T* w, const T* b, T* y) {
+void conv(const Conv& conv, const T* x, const T* w, const T* packed, const Epilogue<T>& e, T* y) {
     auto [axes, d, groups, batch, cin, cout] = conv;
     Sizes s = sizes(axes, d);
     if (batch * cout * s.m == 0) return;
-    if (cin * s.n * s.kernel == 0) return fill(y, batch, cout, s.m, b);
     Gather z;
-    forward_gather(z, conv);
-    if (z.taps == 0) return fill(y, batch, cout, s.m, b);
-    WeightLayout l{z.rows * z.channels * s.kernel, z.channels * s.kernel, s.kernel, s.kernel};
-    run_gather(z, x, w, l, cout * z.channels * s.kernel, Epilogue<T>{b, nullptr, false}, y);
+    if (!forward_gather(z, conv)) return fill(y, batch, cout, s.m, e);
+    run_gather(z, x, w, packed, forward_layout(z, s), e, y);
 }
 
 template <class T>
-void conv_input_grad(const Conv& conv, const T* w, const T* g, const T* b, T* dx) {
+void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, const Epilogue<T>& e, T* dx) {
     auto [axes, d, groups, batch, cin, cout] = conv;
     Sizes s = sizes(axes, d);
     if (batch * cin * s.n == 0) return;
-    if (cout * s.m * s.kernel == 0) return fill(dx, batch, cin, s.n, b);
-    i64 residues = 1;
-    for (i64 a = 0; a < d; ++a) residues *= least(axes[a].stride, axes[a].n);
+    i64 count = residues(conv);
     bool all_seen = true;
-    for (i64 i = 0; i < residues && all_seen; ++i) {
+    for (i64 i = 0; i < count && all_seen; ++i) {
         Gather z;
         all_seen = residue_gather(z, i, conv);
     }
-    if (!all_seen) fill(dx, batch, cin, s.n, b);
-    for (i64 i = 0; i < residues; ++i) {
+    if (!all_seen) fill(dx, batch, cin, s.n, e);
+    for (i64 i = 0; i < count; ++i) {
         Gather z;
         if (!residue_gather(z, i, conv)) continue;
-        WeightLayout l{z.channels * z.rows * s.kernel, s.kernel, z.rows * s.kernel, s.kernel};
-        run_gather(z, g, w, l, cout * z.rows * s.kernel, Epilogue<T>{b, nullptr, false}, dx);
+        run_gather(z, g, w, packed, residue_layout(z, s), e, dx);
+        if (packed) packed += packed_size(z);
     }
+}
+
+// f(z, l) for every product that a convolution or its input gradient is made of.
+template <class F>
+static void each_gather(const Conv& conv, bool input_grad, F f) {
+    Sizes s = sizes(conv.axes, conv.rank);
+    for (i64 i = 0; i < (input_grad ? residues(conv) : 1); ++i) {
+        Gather z;
+        if (input_grad ? residue_gather(z, i, conv) : forward_gather(z, conv))
+            f(z, input_grad ? residue_layout(z, s) : forward_layout(z, s));
+    }
+}
+
+template <class T>
+i64 conv_packed_size(const Conv& conv, bool input_grad) {
+    i64 size = 0;
+    each_gather(conv, input_grad, [&](const Gather& z, WeightLayout) { size += packed_size(z); });
+    return size;
+}
+
+template <class T>
+void conv_pack(const Conv& conv, bool input_grad, const T* w, T* packed) {
+    each_gather(conv, input_grad, [&](const Gather& z, WeightLayout l) {
+        if (!packed_size(z)) return;
+        PackedWeights<T> a;
+        choose_rows(a, z, l, true);
+        pack_weights(a, z, w, packed);
+        packed += packed_size(z);
+    });
 }
 
 template <class T>
@@ -639,10 +670,15 @@ void conv_bias_grad(i64 batch, i64 channels, i64 cells, const T* g, T* db) {
     else parallel_for(channels, task);
 }
 
-template void conv<float>(const Conv&, const float*, const float*, const float*, float*);
-template void conv<double>(const Conv&, const double*, const double*, const double*, double*);
-template void conv_input_grad<float>(const Conv&, const float*, const float*, const float*, float*);
-template void conv_input_grad<double>(const Conv&, const double*, const double*, const double*, double*);
+template void conv(const Conv&, const float*, const float*, const float*, const Epilogue<float>&, float*);
+template void conv(const Conv&, const double*, const double*, const double*, const Epilogue<double>&, double*);
+template void conv_input_grad(const Conv&, const float*, const float*, const float*, const Epilogue<float>&, float*);
+template void conv_input_grad(const Conv&, const double*, const double*, const double*, const Epilogue<double>&,
+                              double*);
+template i64 conv_packed_size<float>(const Conv&, bool);
+template i64 conv_packed_size<double>(const Conv&, bool);
+template void conv_pack(const Conv&, bool, const float*, float*);
+template void conv_pack(const Conv&, bool, const double*, double*);
 template void conv_weight_grad<float>(const Conv&, const float*, const float*, float*);
 template void conv_weight_grad<double>(const Conv&, const double*, const double*, double*);
 template void conv_bias_grad<float>(i64, i64, i64, const float*, float*);
