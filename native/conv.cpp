@@ -18,8 +18,9 @@ namespace {
 
 // The rows of the product, ready to run. For many cells they are packed into panels. For few that would cost
 // more than it gains: rows are used as they lie, or, where their terms are not neighbours, gathered block by
-// block.
-enum class Rows { packed, as_they_lie, gathered };
+// block. Packed beforehand, rows may also lie side by side, so that vectors run across them and single cells are
+// broadcast: no vector is wasted on a map of four cells.
+enum class Rows { packed, as_they_lie, gathered, across };
 template <class T>
 struct PackedWeights {
     Rows kind;
@@ -30,13 +31,38 @@ struct PackedWeights {
     bool runs = true;  // whether the taps of a channel are neighbours
 };
 
+// Whether few cells cost less as broadcast numbers than as vectors; counted in multiply-adds of vectors per row and term.
+inline constexpr i64 most_across = 64;
+template <class T>
+bool pays_across(const Gather& z) {
+    constexpr i64 W = panel_width<T>;
+    if (z.cells > most_across || z.channels * z.taps > 100000) return false;
+    i64 vectors = up(z.cells, lanes<T>), rest = z.cells % panel_rows;
+    double along = double(vectors) + (vectors % 3 == 1 ? 0.4 : vectors % 3 == 2 ? 0.15 : 0.0);
+    double cells = double(z.cells - rest + (rest ? most(rest, 3) : 0)) / lanes<T>;
+    return cells * double(up(z.rows, W) * W) / double(z.rows) + 2 * double(z.cells) / double(z.rows) < along;
+}
+
 // How the rows of z are used. `beforehand`: packing them costs nothing.
 template <class T>
+Rows kind_of_rows(const Gather& z, WeightLayout l, bool beforehand) {
+    bool neighbours = l.channel == l.kernel && z.taps == l.kernel && l.row == z.channels * z.taps;
+    if (beforehand && pays_across<T>(z)) return Rows::across;
+    return beforehand || z.cells >= 1024 ? Rows::packed : neighbours ? Rows::as_they_lie : Rows::gathered;
+}
+
+// Rows of a packed panel.
+template <class T>
+i64 panel_height(Rows kind) {
+    return kind == Rows::across ? panel_width<T> : panel_rows;
+}
+
+template <class T>
 void choose_rows(PackedWeights<T>& a, const Gather& z, WeightLayout l, bool beforehand) {
+    a.kind = kind_of_rows<T>(z, l, beforehand);
     a.depth = z.channels * z.taps, a.layout = l, a.group = l.group;
-    bool neighbours = l.channel == l.kernel && z.taps == l.kernel && l.row == a.depth;
-    a.kind = beforehand || z.cells >= 1024 ? Rows::packed : neighbours ? Rows::as_they_lie : Rows::gathered;
-    if (a.kind == Rows::packed) a.group = up(z.rows, panel_rows) * panel_rows * a.depth;
+    i64 height = panel_height<T>(a.kind);
+    if (a.kind == Rows::packed || a.kind == Rows::across) a.group = up(z.rows, height) * height * a.depth;
     places(z, a.place);
     for (i64 t = 0; t < z.taps; ++t) a.runs &= a.place[t] == a.place[0] + t;
 }
@@ -44,7 +70,7 @@ void choose_rows(PackedWeights<T>& a, const Gather& z, WeightLayout l, bool befo
 template <class T>
 void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, T* out) {
     const WeightLayout l = a.layout;
-    i64 panels = up(z.rows, panel_rows), threads = num_threads();
+    i64 height = panel_height<T>(a.kind), panels = up(z.rows, height), threads = num_threads();
     constexpr i64 B = 8;  // channels at a time, so that lines read are used whole
     i64 chunk = up(panels, most(1, least(panels, threads))), chunks = up(panels, chunk);
     auto task = [&](i64 i) {
@@ -52,11 +78,13 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, T* out) {
         for (i64 c0 = 0; c0 < z.channels; c0 += B)
             for (i64 p = first; p < last; ++p)
                 for (i64 c = c0; c < least(z.channels, c0 + B); ++c) {
-                    const T* x = w + g * l.group + p * panel_rows * l.row + c * l.channel;
-                    T* y = out + g * a.group + (p * a.depth + c * z.taps) * panel_rows;
-                    i64 n = least(panel_rows, z.rows - p * panel_rows);
-                    for (i64 t = 0; t < z.taps; ++t, y += panel_rows)
+                    const T* x = w + g * l.group + p * height * l.row + c * l.channel;
+                    T* y = out + g * a.group + (p * a.depth + c * z.taps) * height;
+                    i64 n = least(height, z.rows - p * height);
+                    for (i64 t = 0; t < z.taps; ++t, y += height) {
                         for (i64 r = 0; r < n; ++r) y[r] = x[r * l.row + a.place[t]];
+                        for (i64 r = n; r < height; ++r) y[r] = 0;
+                    }
                 }
     };
     if (z.groups * a.group < 32768) {
@@ -67,8 +95,11 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, T* out) {
 }
 
 // How many numbers pack_weights makes beforehand.
-inline i64 packed_size(const Gather& z) {
-    return is_depthwise(z) ? 0 : z.groups * up(z.rows, panel_rows) * panel_rows * z.channels * z.taps;
+template <class T>
+i64 packed_size(const Gather& z) {
+    if (is_depthwise(z)) return 0;
+    i64 height = panel_height<T>(pays_across<T>(z) ? Rows::across : Rows::packed);
+    return z.groups * up(z.rows, height) * height * z.channels * z.taps;
 }
 
 // Gathers the terms (c, t), (c, t+1), ... of rows m0.. of a group into plain rows `pitch` apart.
@@ -202,6 +233,64 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
     return bad;
 }
 
+// All cells are one tile, for run_across.
+template <class T>
+void plan_across(Plan<T>& p) {
+    const Gather& z = p.z;
+    p.all_slabs = p.outer_taps = 1;
+    for (i64 a = 0; a < z.outers(); ++a) p.all_slabs *= z.axes[a].m, p.outer_taps *= z.axes[a].taps;
+    p.block_channels = even_split(z.channels, most(1, block_terms / z.taps));
+    p.packed = p.flat = false, p.by_lines = true;
+    cut(p, z.cells);
+    lay_out(p);
+}
+
+// Panels first..last of one group over all cells.
+template <class T>
+bool run_across(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first, i64 last, const T* in,
+                const Epilogue<T>& e, T* out) {
+    const Plan<T>& p = w.p;
+    const Gather& z = p.z;
+    constexpr i64 W = panel_width<T>, pitch = block_terms + 16;
+    T* copy = workspace<T>(tile_slot, p.copy_size() + z.cells * pitch);
+    T* cells = copy + p.copy_size();
+    T* sums = workspace<T>(sums_slot, (last - first) * z.cells * W);
+    int32_t even[block_terms];
+    for (i64 k = 0; k < block_terms; ++k) even[k] = int32_t(k * W);
+    const T* in_end = in + z.in_size;
+    in += group * z.channels * z.in_channel;
+    for (i64 k = 0; k < p.blocks(); ++k) {
+        auto [c, t, n] = p.block(k);
+        for (i64 i = 0; t == 0 && i < up(n, z.taps); ++i)
+            copy_channel(w, in + (c + i) * z.in_channel, in_end, copy + i * p.channel);
+        T* cell = cells;
+        for (i64 r = 0; r < w.runs.size; ++r)
+            for (i64 l = 0; l < w.runs[r].length; ++l, cell += pitch)
+                for (i64 x = 0; x < n; ++x) cell[x] = copy[w.runs[r].from + l + p.off[t + x]];
+        for (i64 q = first; q < last; ++q) {
+            T* sum = sums + (q - first) * z.cells * W;
+            const T* panel = a.data + group * a.group + (q * a.depth + c * z.taps + t) * W;
+            Column<T> job{cells, pitch, even, n, panel, k ? sum : nullptr, nullptr, nullptr, sum, W, W, false, false};
+            column<false>(int(up(least(W, z.rows - q * W), lanes<T>)), job, z.cells);
+        }
+    }
+    bool bad = false;
+    for (i64 m = first * W; m < least(z.rows, last * W); ++m) {
+        i64 row = group * z.rows + m, at = row * z.out_channel;
+        const T* sum = sums + (m / W - first) * z.cells * W + m % W;
+        for (i64 r = 0; r < w.runs.size; ++r)
+            for (i64 l = 0; l < w.runs[r].length; ++l, sum += W) {
+                i64 to = at + w.runs[r].to + l * z.col().out;
+                T v = *sum;
+                bad |= v != v;
+                if (e.bias) v += e.bias[row];
+                if (e.add) v += e.add[to];
+                out[to] = e.relu && v < 0 ? T(0) : v;
+            }
+    }
+    return bad;
+}
+
 template <class T>
 bool finite(const T* p, i64 n) {
     T s = 0;
@@ -261,7 +350,9 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
     Plan<T> p(z);
     PackedWeights<T> a;
     choose_rows(a, z, l, packed != nullptr);
-    make_plan(p, false, a.kind != Rows::packed, threads);
+    bool across = a.kind == Rows::across;
+    if (across) plan_across(p);
+    else make_plan(p, false, a.kind != Rows::packed, threads);
     a.data = packed ? packed : w;
     if (a.kind == Rows::packed && !packed) {
         T* own = workspace<T>(packed_weights_slot, z.groups * a.group);
@@ -274,7 +365,7 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
     i64 row_chunks = 1;
     if (tiles * z.groups < 2 * threads && threads > 1)
         row_chunks = least(up(2 * threads, tiles * z.groups), up(z.rows, 16));
-    i64 row_chunk = up(up(z.rows, row_chunks), panel_rows) * panel_rows;
+    i64 height = panel_height<T>(a.kind), row_chunk = up(up(z.rows, row_chunks), height) * height;
     row_chunks = up(z.rows, row_chunk);
     i64 join = most(1, least(z.groups, least(300000 / most(1, work), up(z.groups * tiles, 4 * threads))));
     i64 group_chunks = up(z.groups, join);
@@ -287,8 +378,9 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
         bool b = false;
         for (i64 g = gc * join; g < least(z.groups, gc * join + join); ++g) {
             i64 first = rc * row_chunk, last = least(z.rows, first + row_chunk);
-            b |= a.kind == Rows::packed ? run_rows<true>(work_, a, g, first, last, in, e, out)
-                                        : run_rows<false>(work_, a, g, first, last, in, e, out);
+            b |= across                   ? run_across(work_, a, g, first / height, up(last, height), in, e, out)
+                 : a.kind == Rows::packed ? run_rows<true>(work_, a, g, first, last, in, e, out)
+                                          : run_rows<false>(work_, a, g, first, last, in, e, out);
         }
         if (b) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
     };
@@ -604,7 +696,7 @@ void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, 
         Gather z;
         if (!residue_gather(z, i, conv)) continue;
         run_gather(z, g, w, packed, residue_layout(z, s), e, dx);
-        if (packed) packed += packed_size(z);
+        if (packed) packed += packed_size<T>(z);
     }
 }
 
@@ -622,18 +714,18 @@ static void each_gather(const Conv& conv, bool input_grad, F f) {
 template <class T>
 i64 conv_packed_size(const Conv& conv, bool input_grad) {
     i64 size = 0;
-    each_gather(conv, input_grad, [&](const Gather& z, WeightLayout) { size += packed_size(z); });
+    each_gather(conv, input_grad, [&](const Gather& z, WeightLayout) { size += packed_size<T>(z); });
     return size;
 }
 
 template <class T>
 void conv_pack(const Conv& conv, bool input_grad, const T* w, T* packed) {
     each_gather(conv, input_grad, [&](const Gather& z, WeightLayout l) {
-        if (!packed_size(z)) return;
+        if (!packed_size<T>(z)) return;
         PackedWeights<T> a;
         choose_rows(a, z, l, true);
         pack_weights(a, z, w, packed);
-        packed += packed_size(z);
+        packed += packed_size<T>(z);
     });
 }
 

@@ -130,6 +130,30 @@ void add_rows(const Product<T>& z, i64 first, i64 last) {
     }
 }
 
+// c = a b with few terms: the result is what takes time, so it is written once, row by row.
+inline constexpr i64 few_terms = 4;
+template <class T>
+void few_products(const Product<T>& z, i64 i0, i64 i1) {
+    constexpr i64 L = lanes<T>;
+    for (i64 i = i0; i < i1; ++i) {
+        T s[few_terms];
+        for (i64 p = 0; p < z.k; ++p) s[p] = *z.a_at(i, p);
+        T* c = z.c + i * z.n;
+        i64 j = 0;
+        for (; j + L <= z.n; j += L) {
+            Vector<T> v = broadcast(T(-0.0));
+            for (i64 p = 0; p < z.k; ++p) v += s[p] * load(z.b + p * z.n + j);
+            if (z.bias) v += load(z.bias + j);
+            store(c + j, z.relu ? v < 0 ? Vector<T>{} : v : v);
+        }
+        for (; j < z.n; ++j) {
+            T v = T(-0.0);
+            for (i64 p = 0; p < z.k; ++p) v += s[p] * z.b[p * z.n + j];
+            c[j] = z.finished(v, j);
+        }
+    }
+}
+
 // c = x b^T for x of a few vectors of rows: c^T = b x^T, the rows of b as they lie, vectors along the rows of x.
 inline constexpr i64 across_rows = 96, across_chunk = 256;
 template <class T>
@@ -229,13 +253,14 @@ void share_out(i64 batch, const Product<T>& all, i64 a_stride, i64 b_stride) {
     i64 threads = num_threads();
     if (batch * all.m * all.n * all.k < 100000) threads = 1;
     bool few = all.m <= few_rows && !(all.ta && all.m > 1 && all.tb);
+    bool flat = !few && !all.tb && all.k <= few_terms;
     bool wide = !few && !all.ta && all.tb && all.m <= across_rows;
     // Cut by columns, and where these are few, by rows.
     constexpr i64 W = panel_width<T>;
     i64 at_most = few ? 4096 : wide ? across_chunk : packed_panels * W;
     i64 parts = threads == 1 ? 1 : up(4 * threads, batch);
-    i64 chunk = least(at_most, up(up(all.n, parts), W) * W), chunks = up(all.n, chunk);
-    i64 row_parts = few || wide ? 1 : least(up(threads == 1 ? 1 : 2 * threads, chunks * batch), up(all.m, 16));
+    i64 chunk = flat ? all.n : least(at_most, up(up(all.n, parts), W) * W), chunks = up(all.n, chunk);
+    i64 row_parts = few || wide ? 1 : least(up(threads == 1 ? 1 : 4 * threads, chunks * batch), up(all.m, 16));
     i64 row_chunk = up(up(all.m, row_parts), panel_rows) * panel_rows;
     row_parts = up(all.m, row_chunk);
     auto task = [&](i64 i) {
@@ -253,6 +278,8 @@ void share_out(i64 batch, const Product<T>& all, i64 a_stride, i64 b_stride) {
             if (z.m == 2) add_rows<2>(z, first, last);
             if (z.m == 3) add_rows<3>(z, first, last);
             if (z.m == 4) add_rows<4>(z, first, last);
+        } else if (flat) {
+            few_products(z, part * row_chunk, least(z.m, (part + 1) * row_chunk));
         } else if (wide) {
             across(z, first, last);
         } else {
