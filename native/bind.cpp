@@ -279,23 +279,54 @@ struct Convs {
 
 void bind_convs(nb::module_& m) {
     using Axes = const Convs::Axes&;
-    m.def("conv", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout) {
-        return with_type(code, [c = Convs(axes, groups, batch, cin, cout)](auto zero) {
+    // `add` is an array like the result that is added to it, `packed` is what conv_pack made of w; both may be absent.
+    m.def("conv", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout, bool relu) {
+        return with_type(code, [c = Convs(axes, groups, batch, cin, cout), relu](auto zero) {
             using T = decltype(zero);
-            return task({in<T>(c.x), in<T>(c.w), maybe(in<T>(c.conv.cout)), out<T>(c.y)}, [c](Args a) {
-                kernels().conv_of<T>().conv(c.conv, a[0], a[1], a[2], a[3]);
+            i64 packed = kernels().conv_of<T>().conv_packed_size(c.conv, false);
+            return task({in<T>(c.x), in<T>(c.w), maybe(in<T>(c.conv.cout)), maybe(in<T>(c.y)), maybe(in<T>(packed)),
+                         out<T>(c.y)}, [c, relu](Args a) {
+                kernels().conv_of<T>().conv(c.conv, a[0], a[1], a[4], Epilogue<T>{a[2], a[3], relu}, a[5]);
             });
         });
-    }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "(x, w, b or None, y)");
+    }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "relu"_a = false,
+       "(x, w, b or None, add or None, packed or None, y)");
 
-    m.def("conv_input_grad", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout) {
-        return with_type(code, [c = Convs(axes, groups, batch, cin, cout)](auto zero) {
+    m.def("conv_input_grad", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout, bool relu) {
+        return with_type(code, [c = Convs(axes, groups, batch, cin, cout), relu](auto zero) {
             using T = decltype(zero);
-            return task({in<T>(c.y), in<T>(c.w), maybe(in<T>(c.conv.cin)), out<T>(c.x)}, [c](Args a) {
-                kernels().conv_of<T>().conv_input_grad(c.conv, a[1], a[0], a[2], a[3]);
+            i64 packed = kernels().conv_of<T>().conv_packed_size(c.conv, true);
+            return task({in<T>(c.y), in<T>(c.w), maybe(in<T>(c.conv.cin)), maybe(in<T>(c.x)), maybe(in<T>(packed)),
+                         out<T>(c.x)}, [c, relu](Args a) {
+                kernels().conv_of<T>().conv_input_grad(c.conv, a[1], a[4], a[0], Epilogue<T>{a[2], a[3], relu}, a[5]);
             });
         });
-    }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "(g, w, b or None, dx)");
+    }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "relu"_a = false,
+       "(g, w, b or None, add or None, packed or None, dx)");
+
+    m.def("conv_pack", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout, bool input_grad) {
+        return with_type(code, [c = Convs(axes, groups, batch, cin, cout), input_grad](auto zero) {
+            using T = decltype(zero);
+            i64 packed = kernels().conv_of<T>().conv_packed_size(c.conv, input_grad);
+            return task({in<T>(c.w), out<T>(packed)}, [c, input_grad](Args a) {
+                kernels().conv_of<T>().conv_pack(c.conv, input_grad, a[0], a[1]);
+            });
+        });
+    }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "input_grad"_a,
+       "(w, packed), packed with as many elements as Task.count(1) says; 0: packing gains nothing");
+
+    m.def("matmul", [](char code, i64 batch, i64 m, i64 n, i64 k, bool turn_x, bool turn_y, bool relu) {
+        fits(batch >= 0 && m >= 0 && n >= 0 && k >= 0);
+        return with_type(code, [=](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(batch * m * k), in<T>(batch * k * n), maybe(in<T>(n)), out<T>(batch * m * n)},
+                        [=](Args a) {
+                kernels().conv_of<T>().matmul(batch, m, n, k, turn_x, turn_y, a[0], m * k, a[1], k * n, a[2], relu,
+                                              a[3]);
+            });
+        });
+    }, "code"_a, "batch"_a, "m"_a, "n"_a, "k"_a, "turn_x"_a, "turn_y"_a, "relu"_a = false,
+       "(x, y, b or None, z): z = x @ y + b");
 
     m.def("conv_weight_grad", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout) {
         return with_type(code, [c = Convs(axes, groups, batch, cin, cout)](auto zero) {
@@ -327,13 +358,15 @@ NB_MODULE(_native, m) {
     m.def("get_num_threads", num_threads);
 
     nb::class_<Task>(m, "Task", "A kernel bound to its geometry; call it with arrays.")
-        .def("__call__", call)
+        .def("__call__", call, nb::sig("def __call__(self, *args: object) -> None"))
+        .def("count", [](const Task& t, std::size_t i) { return t.args.at(i).count; }, "i"_a, "Elements of argument i.")
         .def("taking", &Task::taking, "places"_a, "count"_a,
              "The same kernel for callers with `count` arguments: its own argument i is theirs places[i]; -1: absent.");
     nb::class_<Plan>(m, "Plan", "Tasks in order: (task, slots) each; a slot is (argument or -1 for the arena, offset).")
         .def(nb::init<std::vector<Plan::Step>, std::vector<Plan::Slot>, std::vector<Plan::Argument>, i64>(),
              "steps"_a, "slots"_a, "arguments"_a, "arena"_a)
-        .def("run", run_plan, "args"_a, nb::kw_only(), "seconds"_a = nb::none());
+        .def("run", run_plan, "args"_a, nb::kw_only(), "seconds"_a = nb::none(),
+             nb::sig("def run(self, *args: object, seconds: object | None = None) -> None"));
     nb::class_<PoolTables>(m, "Pool", "The window tables of a pool: (n, m, step, first, count, inside) per axis.")
         .def(nb::new_(&make_tables), "axes"_a);
     bind_pools(m);

@@ -18,8 +18,9 @@ namespace {
 
 // The rows of the product, ready to run. For many cells they are packed into panels. For few that would cost
 // more than it gains: rows are used as they lie, or, where their terms are not neighbours, gathered block by
-// block.
-enum class Rows { packed, as_they_lie, gathered };
+// block. Packed beforehand, rows may also lie side by side, so that vectors run across them and single cells are
+// broadcast: no vector is wasted on a map of four cells.
+enum class Rows { packed, as_they_lie, gathered, across };
 template <class T>
 struct PackedWeights {
     Rows kind;
@@ -30,44 +31,46 @@ struct PackedWeights {
     bool runs = true;  // whether the taps of a channel are neighbours
 };
 
-// to[r][c] = from[c][r] for r in first..last, so many vectors of rows at once
+// Whether few cells cost less as broadcast numbers than as vectors; counted in multiply-adds of vectors per row and term.
+inline constexpr i64 most_across = 64;
 template <class T>
-void transpose_block(const T* from, i64 pitch, i64 columns, i64 first, i64 last, T* to, i64 to_pitch,
-                     i64 vectors) {
-    constexpr i64 L = lanes<T>;
-    for (i64 r0 = first; r0 < last; r0 += vectors * L)
-        for (i64 c = 0; c < columns; c += L)
-            for (i64 r = r0; r < least(last, r0 + vectors * L); r += L) {
-                if (c + L <= columns && r + L <= last) {
-                    Vector<T> m[lanes<T>];
-                    for (i64 i = 0; i < L; ++i) m[i] = load(from + (c + i) * pitch + r);
-                    transpose<T>(m);
-                    for (i64 i = 0; i < L; ++i) store(to + (r + i) * to_pitch + c, m[i]);
-                    continue;
-                }
-                for (i64 i = c; i < least(columns, c + L); ++i)
-                    for (i64 j = r; j < least(last, r + L); ++j) to[j * to_pitch + i] = from[i * pitch + j];
-            }
+bool pays_across(const Gather& z) {
+    constexpr i64 W = panel_width<T>;
+    if (z.cells > most_across || z.channels * z.taps > 100000) return false;
+    i64 vectors = up(z.cells, lanes<T>), rest = z.cells % panel_rows;
+    double along = double(vectors) + (vectors % 3 == 1 ? 0.4 : vectors % 3 == 2 ? 0.15 : 0.0);
+    double cells = double(z.cells - rest + (rest ? most(rest, 3) : 0)) / lanes<T>;
+    return cells * double(up(z.rows, W) * W) / double(z.rows) + 2 * double(z.cells) / double(z.rows) < along;
+}
+
+// How the rows of z are used. `beforehand`: packing them costs nothing.
+template <class T>
+Rows kind_of_rows(const Gather& z, WeightLayout l, bool beforehand) {
+    bool neighbours = l.channel == l.kernel && z.taps == l.kernel && l.row == z.channels * z.taps;
+    if (beforehand && pays_across<T>(z)) return Rows::across;
+    return beforehand || z.cells >= 1024 ? Rows::packed : neighbours ? Rows::as_they_lie : Rows::gathered;
+}
+
+// Rows of a packed panel.
+template <class T>
+i64 panel_height(Rows kind) {
+    return kind == Rows::across ? panel_width<T> : panel_rows;
 }
 
 template <class T>
-void choose_rows(PackedWeights<T>& a, const Gather& z, WeightLayout l) {
+void choose_rows(PackedWeights<T>& a, const Gather& z, WeightLayout l, bool beforehand) {
+    a.kind = kind_of_rows<T>(z, l, beforehand);
     a.depth = z.channels * z.taps, a.layout = l, a.group = l.group;
-    bool neighbours = l.channel == l.kernel && z.taps == l.kernel && l.row == a.depth;
-    a.kind = z.cells >= 1024 ? Rows::packed : neighbours ? Rows::as_they_lie : Rows::gathered;
+    i64 height = panel_height<T>(a.kind);
+    if (a.kind == Rows::packed || a.kind == Rows::across) a.group = up(z.rows, height) * height * a.depth;
     places(z, a.place);
     for (i64 t = 0; t < z.taps; ++t) a.runs &= a.place[t] == a.place[0] + t;
 }
 
 template <class T>
-void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, i64 threads) {
-    a.data = w;
-    if (a.kind != Rows::packed) return;
+void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, T* out) {
     const WeightLayout l = a.layout;
-    i64 panels = up(z.rows, panel_rows);
-    a.group = panels * panel_rows * a.depth;
-    T* out = workspace<T>(packed_weights_slot, z.groups * a.group);
-    a.data = out;
+    i64 height = panel_height<T>(a.kind), panels = up(z.rows, height), threads = num_threads();
     constexpr i64 B = 8;  // channels at a time, so that lines read are used whole
     i64 chunk = up(panels, most(1, least(panels, threads))), chunks = up(panels, chunk);
     auto task = [&](i64 i) {
@@ -75,11 +78,13 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, i64 threads)
         for (i64 c0 = 0; c0 < z.channels; c0 += B)
             for (i64 p = first; p < last; ++p)
                 for (i64 c = c0; c < least(z.channels, c0 + B); ++c) {
-                    const T* x = w + g * l.group + p * panel_rows * l.row + c * l.channel;
-                    T* y = out + g * a.group + (p * a.depth + c * z.taps) * panel_rows;
-                    i64 n = least(panel_rows, z.rows - p * panel_rows);
-                    for (i64 t = 0; t < z.taps; ++t, y += panel_rows)
+                    const T* x = w + g * l.group + p * height * l.row + c * l.channel;
+                    T* y = out + g * a.group + (p * a.depth + c * z.taps) * height;
+                    i64 n = least(height, z.rows - p * height);
+                    for (i64 t = 0; t < z.taps; ++t, y += height) {
                         for (i64 r = 0; r < n; ++r) y[r] = x[r * l.row + a.place[t]];
+                        for (i64 r = n; r < height; ++r) y[r] = 0;
+                    }
                 }
     };
     if (z.groups * a.group < 32768) {
@@ -87,6 +92,14 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, i64 threads)
     } else {
         parallel_for(z.groups * chunks, task);
     }
+}
+
+// How many numbers pack_weights makes beforehand.
+template <class T>
+i64 packed_size(const Gather& z) {
+    if (is_depthwise(z)) return 0;
+    i64 height = panel_height<T>(pays_across<T>(z) ? Rows::across : Rows::packed);
+    return z.groups * up(z.rows, height) * height * z.channels * z.taps;
 }
 
 // Gathers the terms (c, t), (c, t+1), ... of rows m0.. of a group into plain rows `pitch` apart.
@@ -196,11 +209,11 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
                 } else {
                     bool whole = panel.whole && !deep;
                     Column<T> job{first_row, depth,   off,     n,   (p.packed ? panels : copy) + panel.base,
-                                  sum,       nullptr, nullptr, sum, W,
+                                  sum,       nullptr, nullptr, sum, W, W,
                                   false,     false};
                     if (whole) {
                         job.out = out + m0 * z.out_channel + runs[0].to, job.pitch = z.out_channel;
-                        job.before = job.out;
+                        job.before = job.out, job.before_pitch = job.pitch;
                         job.relu = done && e.relu, job.watch = done && z.absent;
                         if (done && bias) job.bias = bias + m0;
                         if (done && add) job.add = add + (job.out - out);
@@ -216,6 +229,64 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
                                 e.relu, out + m0 * z.out_channel);
             }
         }
+    }
+    return bad;
+}
+
+// All cells are one tile, for run_across.
+template <class T>
+void plan_across(Plan<T>& p) {
+    const Gather& z = p.z;
+    p.all_slabs = p.outer_taps = 1;
+    for (i64 a = 0; a < z.outers(); ++a) p.all_slabs *= z.axes[a].m, p.outer_taps *= z.axes[a].taps;
+    p.block_channels = even_split(z.channels, most(1, block_terms / z.taps));
+    p.packed = p.flat = false, p.by_lines = true;
+    cut(p, z.cells);
+    lay_out(p);
+}
+
+// Panels first..last of one group over all cells.
+template <class T>
+bool run_across(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first, i64 last, const T* in,
+                const Epilogue<T>& e, T* out) {
+    const Plan<T>& p = w.p;
+    const Gather& z = p.z;
+    constexpr i64 W = panel_width<T>, pitch = block_terms + 16;
+    T* copy = workspace<T>(tile_slot, p.copy_size() + z.cells * pitch);
+    T* cells = copy + p.copy_size();
+    T* sums = workspace<T>(sums_slot, (last - first) * z.cells * W);
+    int32_t even[block_terms];
+    for (i64 k = 0; k < block_terms; ++k) even[k] = int32_t(k * W);
+    const T* in_end = in + z.in_size;
+    in += group * z.channels * z.in_channel;
+    for (i64 k = 0; k < p.blocks(); ++k) {
+        auto [c, t, n] = p.block(k);
+        for (i64 i = 0; t == 0 && i < up(n, z.taps); ++i)
+            copy_channel(w, in + (c + i) * z.in_channel, in_end, copy + i * p.channel);
+        T* cell = cells;
+        for (i64 r = 0; r < w.runs.size; ++r)
+            for (i64 l = 0; l < w.runs[r].length; ++l, cell += pitch)
+                for (i64 x = 0; x < n; ++x) cell[x] = copy[w.runs[r].from + l + p.off[t + x]];
+        for (i64 q = first; q < last; ++q) {
+            T* sum = sums + (q - first) * z.cells * W;
+            const T* panel = a.data + group * a.group + (q * a.depth + c * z.taps + t) * W;
+            Column<T> job{cells, pitch, even, n, panel, k ? sum : nullptr, nullptr, nullptr, sum, W, W, false, false};
+            column<false>(int(up(least(W, z.rows - q * W), lanes<T>)), job, z.cells);
+        }
+    }
+    bool bad = false;
+    for (i64 m = first * W; m < least(z.rows, last * W); ++m) {
+        i64 row = group * z.rows + m, at = row * z.out_channel;
+        const T* sum = sums + (m / W - first) * z.cells * W + m % W;
+        for (i64 r = 0; r < w.runs.size; ++r)
+            for (i64 l = 0; l < w.runs[r].length; ++l, sum += W) {
+                i64 to = at + w.runs[r].to + l * z.col().out;
+                T v = *sum;
+                bad |= v != v;
+                if (e.bias) v += e.bias[row];
+                if (e.add) v += e.add[to];
+                out[to] = e.relu && v < 0 ? T(0) : v;
+            }
     }
     return bad;
 }
@@ -267,9 +338,10 @@ void run_carefully(const Gather& z, const T* in, const T* w, WeightLayout l, con
 }
 
 template <class T>
-void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, i64 weights, const Epilogue<T>& e,
+void run_gather(const Gather& z, const T* in, const T* w, const T* packed, WeightLayout l, const Epilogue<T>& e,
                 T* out) {
-    if (is_depthwise(z) && !e.add && !e.relu) {
+    i64 weights = z.groups * most(l.group, 1);
+    if (is_depthwise(z)) {
         bool odd = run_depthwise(z, in, w, l, e, out);
         if (odd && !finite(w, weights)) run_carefully(z, in, w, l, e, out);
         return;
@@ -277,16 +349,23 @@ void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, i64 we
     i64 threads = num_threads();
     Plan<T> p(z);
     PackedWeights<T> a;
-    choose_rows(a, z, l);
-    make_plan(p, false, a.kind != Rows::packed, threads);
-    pack_weights(a, z, w, threads);
+    choose_rows(a, z, l, packed != nullptr);
+    bool across = a.kind == Rows::across;
+    if (across) plan_across(p);
+    else make_plan(p, false, a.kind != Rows::packed, threads);
+    a.data = packed ? packed : w;
+    if (a.kind == Rows::packed && !packed) {
+        T* own = workspace<T>(packed_weights_slot, z.groups * a.group);
+        pack_weights(a, z, w, own);
+        a.data = own;
+    }
     // Tasks: tiles x groups; where these are few, the rows are shared out too; where they are tiny, groups
     // are joined.
     i64 tiles = p.tiles(), work = z.channels * z.taps * z.rows * most(1, z.cells / most(1, tiles));
     i64 row_chunks = 1;
     if (tiles * z.groups < 2 * threads && threads > 1)
         row_chunks = least(up(2 * threads, tiles * z.groups), up(z.rows, 16));
-    i64 row_chunk = up(up(z.rows, row_chunks), panel_rows) * panel_rows;
+    i64 height = panel_height<T>(a.kind), row_chunk = up(up(z.rows, row_chunks), height) * height;
     row_chunks = up(z.rows, row_chunk);
     i64 join = most(1, least(z.groups, least(300000 / most(1, work), up(z.groups * tiles, 4 * threads))));
     i64 group_chunks = up(z.groups, join);
@@ -299,8 +378,9 @@ void run_gather(const Gather& z, const T* in, const T* w, WeightLayout l, i64 we
         bool b = false;
         for (i64 g = gc * join; g < least(z.groups, gc * join + join); ++g) {
             i64 first = rc * row_chunk, last = least(z.rows, first + row_chunk);
-            b |= a.kind == Rows::packed ? run_rows<true>(work_, a, g, first, last, in, e, out)
-                                        : run_rows<false>(work_, a, g, first, last, in, e, out);
+            b |= across                   ? run_across(work_, a, g, first / height, up(last, height), in, e, out)
+                 : a.kind == Rows::packed ? run_rows<true>(work_, a, g, first, last, in, e, out)
+                                          : run_rows<false>(work_, a, g, first, last, in, e, out);
         }
         if (b) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
     };
@@ -322,9 +402,11 @@ inline Sizes sizes(const ConvAxis* axes, i64 d) {
     return s;
 }
 
-void forward_gather(Gather& z, const Conv& c) {
+// False: there are no terms at all.
+bool forward_gather(Gather& z, const Conv& c) {
     auto [axes, d, groups, batch, cin, cout] = c;
     Sizes s = sizes(axes, d);
+    if (batch * cin * cout * s.n * s.m * s.kernel == 0) return false;
     z.groups = groups;
     z.rows = cout / groups, z.channels = cin / groups;
     z.in_size = batch * cin * s.n, z.in_channel = s.n, z.out_channel = s.m;
@@ -339,12 +421,21 @@ void forward_gather(Gather& z, const Conv& c) {
                  [&](i64 k, i64& o) { return o = k * x.dilation - x.lo, true; });
     }
     finish_axes(z);
+    return z.taps > 0;
+}
+inline WeightLayout forward_layout(const Gather& z, const Sizes& s) {
+    return {z.rows * z.channels * s.kernel, z.channels * s.kernel, s.kernel, s.kernel};
 }
 
+// The result where there are no terms.
 template <class T>
-void fill(T* y, i64 batch, i64 channels, i64 cells, const T* b) {
+void fill(T* y, i64 batch, i64 channels, i64 cells, const Epilogue<T>& e) {
     for (i64 i = 0; i < batch * channels; ++i)
-        for (i64 j = 0; j < cells; ++j) y[i * cells + j] = b ? b[i % channels] : T(0);
+        for (i64 j = 0; j < cells; ++j) {
+            T v = e.bias ? e.bias[i % channels] : T(0);
+            if (e.add) v += e.add[i * cells + j];
+            y[i * cells + j] = e.relu && v < 0 ? T(0) : v;
+        }
 }
 
 // dx[j, i] = b[j] + sum of g[c, o] * w[c, j, k] over o*stride - lo + k*dilation = i. Input cells of one
@@ -353,6 +444,7 @@ void fill(T* y, i64 batch, i64 channels, i64 cells, const T* b) {
 bool residue_gather(Gather& z, i64 residue, const Conv& c) {
     auto [axes, d, groups, batch, cin, cout] = c;
     Sizes s = sizes(axes, d);
+    if (batch * cin * cout * s.n * s.m * s.kernel == 0) return false;
     z.groups = groups, z.rows = cin / groups, z.channels = cout / groups;
     z.in_size = batch * cout * s.m, z.in_channel = s.m, z.out_channel = s.n;
     add_axis(z, Axis{batch, batch, 1, cout * s.m, cin * s.n, 0, 0, false}, 1, 0,
@@ -373,6 +465,14 @@ bool residue_gather(Gather& z, i64 residue, const Conv& c) {
     }
     finish_axes(z);
     return true;
+}
+inline i64 residues(const Conv& c) {
+    i64 count = 1;
+    for (i64 a = 0; a < c.rank; ++a) count *= least(c.axes[a].stride, most(1, c.axes[a].n));
+    return count;
+}
+inline WeightLayout residue_layout(const Gather& z, const Sizes& s) {
+    return {z.channels * z.rows * s.kernel, s.kernel, z.rows * s.kernel, s.kernel};
 }
 
 // dw[c, (j, t)] = sum over cells of g[c, o] * x[j, o*step + off_t]: the rows of the product are the packed
@@ -501,12 +601,11 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     Sizes s = sizes(axes, d);
     i64 per_group = groups ? cin / groups : 0;
     if (cout * per_group * s.kernel == 0) return;
-    bool empty = batch * s.n * s.m == 0;
     Gather z;
-    if (!empty) forward_gather(z, conv);
+    bool empty = !forward_gather(z, conv);
     if (empty || z.taps < s.kernel)
         for (i64 i = 0; i < cout * per_group * s.kernel; ++i) dw[i] = 0;
-    if (empty || z.taps == 0) return;
+    if (empty) return;
     List<i64> place;
     places(z, place);
     if (is_depthwise(z)) {
@@ -572,38 +671,62 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
 }  // namespace
 
 template <class T>
-void conv(const Conv& conv, const T* x, const T* w, const T* b, T* y) {
+void conv(const Conv& conv, const T* x, const T* w, const T* packed, const Epilogue<T>& e, T* y) {
     auto [axes, d, groups, batch, cin, cout] = conv;
     Sizes s = sizes(axes, d);
     if (batch * cout * s.m == 0) return;
-    if (cin * s.n * s.kernel == 0) return fill(y, batch, cout, s.m, b);
     Gather z;
-    forward_gather(z, conv);
-    if (z.taps == 0) return fill(y, batch, cout, s.m, b);
-    WeightLayout l{z.rows * z.channels * s.kernel, z.channels * s.kernel, s.kernel, s.kernel};
-    run_gather(z, x, w, l, cout * z.channels * s.kernel, Epilogue<T>{b, nullptr, false}, y);
+    if (!forward_gather(z, conv)) return fill(y, batch, cout, s.m, e);
+    run_gather(z, x, w, packed, forward_layout(z, s), e, y);
 }
 
 template <class T>
-void conv_input_grad(const Conv& conv, const T* w, const T* g, const T* b, T* dx) {
+void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, const Epilogue<T>& e, T* dx) {
     auto [axes, d, groups, batch, cin, cout] = conv;
     Sizes s = sizes(axes, d);
     if (batch * cin * s.n == 0) return;
-    if (cout * s.m * s.kernel == 0) return fill(dx, batch, cin, s.n, b);
-    i64 residues = 1;
-    for (i64 a = 0; a < d; ++a) residues *= least(axes[a].stride, axes[a].n);
+    i64 count = residues(conv);
     bool all_seen = true;
-    for (i64 i = 0; i < residues && all_seen; ++i) {
+    for (i64 i = 0; i < count && all_seen; ++i) {
         Gather z;
         all_seen = residue_gather(z, i, conv);
     }
-    if (!all_seen) fill(dx, batch, cin, s.n, b);
-    for (i64 i = 0; i < residues; ++i) {
+    if (!all_seen) fill(dx, batch, cin, s.n, e);
+    for (i64 i = 0; i < count; ++i) {
         Gather z;
         if (!residue_gather(z, i, conv)) continue;
-        WeightLayout l{z.channels * z.rows * s.kernel, s.kernel, z.rows * s.kernel, s.kernel};
-        run_gather(z, g, w, l, cout * z.rows * s.kernel, Epilogue<T>{b, nullptr, false}, dx);
+        run_gather(z, g, w, packed, residue_layout(z, s), e, dx);
+        if (packed) packed += packed_size<T>(z);
     }
+}
+
+// f(z, l) for every product that a convolution or its input gradient is made of.
+template <class F>
+static void each_gather(const Conv& conv, bool input_grad, F f) {
+    Sizes s = sizes(conv.axes, conv.rank);
+    for (i64 i = 0; i < (input_grad ? residues(conv) : 1); ++i) {
+        Gather z;
+        if (input_grad ? residue_gather(z, i, conv) : forward_gather(z, conv))
+            f(z, input_grad ? residue_layout(z, s) : forward_layout(z, s));
+    }
+}
+
+template <class T>
+i64 conv_packed_size(const Conv& conv, bool input_grad) {
+    i64 size = 0;
+    each_gather(conv, input_grad, [&](const Gather& z, WeightLayout) { size += packed_size<T>(z); });
+    return size;
+}
+
+template <class T>
+void conv_pack(const Conv& conv, bool input_grad, const T* w, T* packed) {
+    each_gather(conv, input_grad, [&](const Gather& z, WeightLayout l) {
+        if (!packed_size<T>(z)) return;
+        PackedWeights<T> a;
+        choose_rows(a, z, l, true);
+        pack_weights(a, z, w, packed);
+        packed += packed_size<T>(z);
+    });
 }
 
 template <class T>
@@ -639,10 +762,15 @@ void conv_bias_grad(i64 batch, i64 channels, i64 cells, const T* g, T* db) {
     else parallel_for(channels, task);
 }
 
-template void conv<float>(const Conv&, const float*, const float*, const float*, float*);
-template void conv<double>(const Conv&, const double*, const double*, const double*, double*);
-template void conv_input_grad<float>(const Conv&, const float*, const float*, const float*, float*);
-template void conv_input_grad<double>(const Conv&, const double*, const double*, const double*, double*);
+template void conv(const Conv&, const float*, const float*, const float*, const Epilogue<float>&, float*);
+template void conv(const Conv&, const double*, const double*, const double*, const Epilogue<double>&, double*);
+template void conv_input_grad(const Conv&, const float*, const float*, const float*, const Epilogue<float>&, float*);
+template void conv_input_grad(const Conv&, const double*, const double*, const double*, const Epilogue<double>&,
+                              double*);
+template i64 conv_packed_size<float>(const Conv&, bool);
+template i64 conv_packed_size<double>(const Conv&, bool);
+template void conv_pack(const Conv&, bool, const float*, float*);
+template void conv_pack(const Conv&, bool, const double*, double*);
 template void conv_weight_grad<float>(const Conv&, const float*, const float*, float*);
 template void conv_weight_grad<double>(const Conv&, const double*, const double*, double*);
 template void conv_bias_grad<float>(i64, i64, i64, const float*, float*);

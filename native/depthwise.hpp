@@ -22,40 +22,51 @@ void plan_lines(Plan<T>& p) {
     }
 }
 
+// What a channel's sums need beside the source: its weights, and its part of the epilogue.
+template <class T>
+struct Channel {
+    const T* weights;
+    const int32_t* off;
+    i64 taps;
+    T bias;
+    const T* add;
+    bool relu;
+};
+
 // out[v*lanes ...] = sum_t w[t] * x[off[t] + v*lanes ...], v < N
 template <int N, class T>
-[[gnu::always_inline]] inline void line_sums(const T* x, const int32_t* off, const T* w, i64 taps, T bias,
-                                             T* out, Vector<T>& watch) {
+[[gnu::always_inline]] inline void line_sums(const Channel<T>& c, const T* x, const T* add, T* out, Vector<T>& watch) {
     constexpr int L = lanes<T>;
     Vector<T> acc[N];
     for (int v = 0; v < N; ++v) acc[v] = broadcast(T(-0.0));
-    for (i64 t = 0; t < taps; ++t) {
-        Vector<T> a = broadcast(w[t]);
+    for (i64 t = 0; t < c.taps; ++t) {
+        Vector<T> a = broadcast(c.weights[t]);
 #pragma GCC unroll 8
-        for (int v = 0; v < N; ++v) acc[v] += a * load(x + off[t] + v * L);
+        for (int v = 0; v < N; ++v) acc[v] += a * load(x + c.off[t] + v * L);
     }
 #pragma GCC unroll 8
     for (int v = 0; v < N; ++v) {
-        acc[v] += broadcast(bias);
+        acc[v] += broadcast(c.bias);
+        if (add) acc[v] += load(add + v * L);
+        if (c.relu) acc[v] = acc[v] < 0 ? Vector<T>{} : acc[v];
         watch += acc[v] * T(0);  // NaN once a sum is NaN or infinite
         store(out + v * L, acc[v]);
     }
 }
 
 template <class T>
-bool depthwise_tile(const Work<T>& w, const T* copy, const T* weights, T bias, T* out) {
+bool depthwise_tile(const Work<T>& w, const Channel<T>& c, const T* copy, T* out) {
     constexpr i64 L = lanes<T>;
-    const Plan<T>& p = w.p;
-    i64 taps = p.z.taps, pitch = p.z.col().out;
-    const int32_t* off = p.off.data;
+    i64 pitch = w.p.z.col().out;
     Vector<T> watch{};
     for (i64 i = 0; i < w.runs.size; ++i) {
         const Run& run = w.runs[i];
-        const T* x = copy + run.from;
+        const T *x = copy + run.from, *add = c.add ? c.add + run.to : nullptr;
         T* y = out + run.to;
         i64 l = 0, n = run.length;
+        auto sums = [&]<int N>() { line_sums<N>(c, x + l, add ? add + l : nullptr, y + l, watch); };
         if (pitch == 1) {
-            for (; l + 4 * L <= n; l += 4 * L) line_sums<4>(x + l, off, weights, taps, bias, y + l, watch);
+            for (; l + 4 * L <= n; l += 4 * L) sums.template operator()<4>();
             // The last vector may do some cells twice, or some of the next line, which is done again in its
             // turn.
             i64 rest = up(n - l, L);
@@ -63,17 +74,19 @@ bool depthwise_tile(const Work<T>& w, const T* copy, const T* weights, T bias, T
                         w.runs[i + 1].length >= up(n - l, L) * L - (n - l);
             if (rest && (over || n >= rest * L)) {
                 if (!over) l = n - rest * L;
-                if (rest == 1) line_sums<1>(x + l, off, weights, taps, bias, y + l, watch);
-                if (rest == 2) line_sums<2>(x + l, off, weights, taps, bias, y + l, watch);
-                if (rest == 3) line_sums<3>(x + l, off, weights, taps, bias, y + l, watch);
-                if (rest == 4) line_sums<4>(x + l, off, weights, taps, bias, y + l, watch);
+                if (rest == 1) sums.template operator()<1>();
+                if (rest == 2) sums.template operator()<2>();
+                if (rest == 3) sums.template operator()<3>();
+                if (rest == 4) sums.template operator()<4>();
                 l = n;
             }
         }
         for (; l < n; l += L) {
-            T some[lanes<T>];
-            line_sums<1>(x + l, off, weights, taps, bias, some, watch);
-            for (i64 j = 0; j < least(L, n - l); ++j) y[(l + j) * pitch] = some[j];
+            T some[lanes<T>], more[lanes<T>] = {};
+            i64 cells = least(L, n - l);
+            for (i64 j = 0; j < cells && add; ++j) more[j] = add[(l + j) * pitch];
+            line_sums<1>(c, x + l, add ? more : nullptr, some, watch);
+            for (i64 j = 0; j < cells; ++j) y[(l + j) * pitch] = some[j];
         }
     }
     return any(watch != Vector<T>{});
@@ -98,7 +111,9 @@ bool run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, con
         for (i64 g = i % chunks * join; g < least(z.groups, (i % chunks + 1) * join); ++g) {
             for (i64 t = 0; t < z.taps; ++t) weights[t] = w[g * l.group + place[t]];
             copy_channel(tile, in + g * z.in_channel, in + z.in_size, copy);
-            b |= depthwise_tile(tile, copy, weights, e.bias ? e.bias[g] : T(-0.0), out + g * z.out_channel);
+            Channel<T> c{weights, p.off.data, z.taps, e.bias ? e.bias[g] : T(-0.0),
+                         e.add ? e.add + g * z.out_channel : nullptr, e.relu};
+            b |= depthwise_tile(tile, c, copy, out + g * z.out_channel);
         }
         if (b) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
     };

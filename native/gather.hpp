@@ -2,14 +2,10 @@
 // the source of a tile is copied and packed.
 #pragma once
 #include "gemm.hpp"
-#include "threads.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
 
-inline i64 least(i64 a, i64 b) { return a < b ? a : b; }
-inline i64 most(i64 a, i64 b) { return a > b ? a : b; }
-inline i64 up(i64 a, i64 b) { return (a + b - 1) / b; }  // a >= 0
 inline i64 floor_div(i64 a, i64 b) { return a / b - (a % b < 0); }
 
 struct Axis {
@@ -212,9 +208,6 @@ void lay_out(Plan<T>& p) {
                         int32_t(c * p.channel + u * p.plane + ln * p.line + which[k] * p.sub + shift[k]));
                 }
 }
-
-// The least size of a part that needs no more parts than parts of at_most.
-inline i64 even_split(i64 all, i64 at_most) { return up(all, up(all, most(1, least(at_most, all)))); }
 
 template <class T>
 void cut(Plan<T>& p, i64 cells) {
@@ -502,13 +495,6 @@ void pack_panels(const Work<T>& w, const T* copy, const T* end, const int32_t* o
             if (run.length > 2 * L) store(to + 2 * L, load(from + 2 * L));
         }
     }
-}
-
-// Working memory of a thread: what it packs, what it sums, and what the caller keeps while all threads work.
-enum Slot { tile_slot, sums_slot, caller_slot, packed_weights_slot };
-template <class T>
-T* workspace(Slot slot, i64 n) {
-    return static_cast<T*>(scratch(static_cast<size_t>(n) * sizeof(T), slot));
 }
 
 // a[r][c, t] = w[group*group_pitch + r*row_pitch + c*channel_pitch + place_t]

@@ -6,10 +6,19 @@
 #include <cstdlib>
 #include <new>
 
+#include "kernels.hpp"
 #include "simd.hpp"
+#include "threads.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
+
+inline i64 least(i64 a, i64 b) { return a < b ? a : b; }
+inline i64 most(i64 a, i64 b) { return a > b ? a : b; }
+inline i64 up(i64 a, i64 b) { return (a + b - 1) / b; }  // a >= 0
+
+// The least size of a part that needs no more parts than parts of at_most.
+inline i64 even_split(i64 all, i64 at_most) { return up(all, up(all, most(1, least(at_most, all)))); }
 
 template <class T>
 using Vector = Vec<T, lanes<T>>;
@@ -26,6 +35,13 @@ inline constexpr int panel_width = panel_vectors * lanes<T>;
 inline constexpr i64 block_terms = 320;
 inline constexpr i64 block_limit = 190;
 inline constexpr i64 packed_terms = 256;  // so that a packed panel stays in the first cache
+
+// Working memory of a thread: what it packs, what it sums, and what the caller keeps while all threads work.
+enum Slot { tile_slot, sums_slot, caller_slot, packed_weights_slot };
+template <class T>
+T* workspace(Slot slot, i64 n) {
+    return static_cast<T*>(scratch(static_cast<size_t>(n) * sizeof(T), slot));
+}
 
 template <class T>
 inline Vector<T> load(const T* p) {
@@ -157,15 +173,6 @@ void dots(const T* a, i64 depth, i64 rows, const T* x, i64 terms, bool fresh, T*
     }
 }
 
-// What happens to a finished sum before it is stored: + bias, + another array, relu. A compiled graph may use
-// all three.
-template <class T>
-struct Epilogue {
-    const T* bias = nullptr;  // one per row
-    const T* add = nullptr;   // laid out as the output
-    bool relu = false;
-};
-
 // Some rows of the product over one panel. `before`: sums so far (or null); `bias`, `add`, `relu`: see
 // Epilogue.
 template <class T>
@@ -176,7 +183,7 @@ struct Column {
     i64 terms;
     const T *b, *before, *bias, *add;
     T* out;
-    i64 pitch;         // of before, add and out
+    i64 before_pitch, pitch;  // of before; of add and out
     bool relu, watch;  // watch: say whether a NaN came out
 };
 
@@ -198,14 +205,14 @@ template <int R, int N, bool Packed, class T>
     for (int r = 0; r < R; ++r)  // what is written last is asked for first
         for (int i = 0; i < N * L; i += 64 / int(sizeof(T))) __builtin_prefetch(t.out + r * t.pitch + i, 1);
     multiply<R, N, Packed>(t.a, t.depth, t.off, t.terms, t.b, acc);
-    if (t.before) each<R, N>([&](int r, int v) { acc[r][v] += load(t.before + r * t.pitch + v * L); });
+    if (t.before) each<R, N>([&](int r, int v) { acc[r][v] += load(t.before + r * t.before_pitch + v * L); });
     if (t.bias) each<R, N>([&](int r, int v) { acc[r][v] += broadcast(t.bias[r]); });
     if (t.add) each<R, N>([&](int r, int v) { acc[r][v] += load(t.add + r * t.pitch + v * L); });
     if (t.relu) each<R, N>([&](int r, int v) { acc[r][v] = acc[r][v] < 0 ? Vector<T>{} : acc[r][v]; });
     each<R, N>([&](int r, int v) { store(t.out + r * t.pitch + v * L, acc[r][v]); });
     t.a += Packed && R < panel_rows ? R : R * t.depth;
     t.out += R * t.pitch;
-    if (t.before) t.before += R * t.pitch;
+    if (t.before) t.before += R * t.before_pitch;
     if (t.add) t.add += R * t.pitch;
     if (t.bias) t.bias += R;
     if (!t.watch) return false;
@@ -248,6 +255,26 @@ template <int H, class T, int... I>
 template <class T>
 [[gnu::always_inline]] inline void transpose(Vector<T> (&m)[lanes<T>]) {
     exchange<1, T>(m, typename CountTo<lanes<T>>::type{});
+}
+
+// to[r][c] = from[c][r] for r in first..last, so many vectors of rows at once
+template <class T>
+void transpose_block(const T* from, i64 pitch, i64 columns, i64 first, i64 last, T* to, i64 to_pitch,
+                     i64 vectors) {
+    constexpr i64 L = lanes<T>;
+    for (i64 r0 = first; r0 < last; r0 += vectors * L)
+        for (i64 c = 0; c < columns; c += L)
+            for (i64 r = r0; r < least(last, r0 + vectors * L); r += L) {
+                if (c + L <= columns && r + L <= last) {
+                    Vector<T> m[lanes<T>];
+                    for (i64 i = 0; i < L; ++i) m[i] = load(from + (c + i) * pitch + r);
+                    transpose<T>(m);
+                    for (i64 i = 0; i < L; ++i) store(to + (r + i) * to_pitch + c, m[i]);
+                    continue;
+                }
+                for (i64 i = c; i < least(columns, c + L); ++i)
+                    for (i64 j = r; j < least(last, r + L); ++j) to[j * to_pitch + i] = from[i * pitch + j];
+            }
 }
 
 }  // namespace

@@ -22,12 +22,27 @@ struct PoolKernels {
     void (*lp_pool_vjp)(const Pool&, i64 planes, const T* x, const T* g, T* dx, T p);
 };
 
+// What happens to a finished sum before it is stored: + bias, + another array, then relu (which keeps NaN and -0).
+template <class T>
+struct Epilogue {
+    const T* bias = nullptr;  // one per channel of the result
+    const T* add = nullptr;   // laid out as the result, not overlapping it
+    bool relu = false;
+};
+
 template <class T>
 struct ConvKernels {
-    void (*conv)(const Conv&, const T* x, const T* w, const T* b, T* y);
-    void (*conv_input_grad)(const Conv&, const T* w, const T* g, const T* b, T* dx);
+    // `packed`: null, or what conv_pack made of w for the same Conv on this instruction set; w is given anyway.
+    void (*conv)(const Conv&, const T* x, const T* w, const T* packed, const Epilogue<T>&, T* y);
+    void (*conv_input_grad)(const Conv&, const T* w, const T* packed, const T* g, const Epilogue<T>&, T* dx);
     void (*conv_weight_grad)(const Conv&, const T* x, const T* g, T* dw);
     void (*conv_bias_grad)(i64 batch, i64 channels, i64 cells, const T* g, T* db);
+    i64 (*conv_packed_size)(const Conv&, bool input_grad);  // numbers; 0: packing beforehand gains nothing
+    void (*conv_pack)(const Conv&, bool input_grad, const T* w, T* packed);
+    // c[m,n] = op(a) op(b) + bias_n over columns (or null), then relu; all dense and row major, `ta`: a is [k,m], `tb`:
+    // b is [n,k]. A batch of products whose operands lie a_stride and b_stride apart (0: the same for all).
+    void (*matmul)(i64 batch, i64 m, i64 n, i64 k, bool ta, bool tb, const T* a, i64 a_stride, const T* b, i64 b_stride,
+                   const T* bias_n, bool relu, T* c);
 };
 
 struct Kernels {

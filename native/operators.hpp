@@ -12,13 +12,21 @@ template <class T>
 void max_pool_vjp(const Pool&, i64 planes, const T* x, const T* g, T* dx, Ties);
 
 template <class T>
-void conv(const Conv&, const T* x, const T* w, const T* b, T* y);
+void conv(const Conv&, const T* x, const T* w, const T* packed, const Epilogue<T>&, T* y);
 template <class T>
-void conv_input_grad(const Conv&, const T* w, const T* g, const T* b, T* dx);
+void conv_input_grad(const Conv&, const T* w, const T* packed, const T* g, const Epilogue<T>&, T* dx);
 template <class T>
 void conv_weight_grad(const Conv&, const T* x, const T* g, T* dw);
 template <class T>
 void conv_bias_grad(i64 batch, i64 channels, i64 cells, const T* g, T* db);
+template <class T>
+i64 conv_packed_size(const Conv&, bool input_grad);
+template <class T>
+void conv_pack(const Conv&, bool input_grad, const T* w, T* packed);
+template <class T>
+void matmul(i64 batch, i64 m, i64 n, i64 k, bool ta, bool tb, const T* a, i64 a_stride, const T* b, i64 b_stride,
+            const T* bias_n, bool relu, T* c);
+
 template <class T>
 void avg_pool(const Pool&, i64 planes, const T* x, T* y, Mean, T divisor);
 template <class T>

@@ -13,7 +13,8 @@ static constexpr PoolKernels<T> pools() {
 
 template <class T>
 static constexpr ConvKernels<T> convs() {
-    return {conv<T>, conv_input_grad<T>, conv_weight_grad<T>, conv_bias_grad<T>};
+    return {conv<T>, conv_input_grad<T>, conv_weight_grad<T>, conv_bias_grad<T>,
+            conv_packed_size<T>, conv_pack<T>, matmul<T>};
 }
 
 extern const Kernels table;

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -43,6 +44,7 @@ public:
             }
             ++started_;
         }
+        keep_off_this_cpu(std::min(helpers, started_));
         tasks_ = tasks, task_ = task, data_ = data, helpers_ = helpers, error_ = nullptr;
         next_.store(0, std::memory_order_relaxed);
         state_.fetch_add(open);
@@ -74,8 +76,24 @@ private:
         }
     }
 
+    // A worker that wakes on the caller's own processor gets its turn when the caller has done everything. The system
+    // leaves it there as long as no other processor is idle, so it is told to go elsewhere.
+    void keep_off_this_cpu(int helpers) {
+        int here = sched_getcpu();
+        for (int i = 0; i < helpers; ++i) {
+            Place& worker = places_[i];
+            if (worker.cpu.load(std::memory_order_relaxed) != here) continue;
+            cpu_set_t set;
+            if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+            CPU_CLR(here, &set);
+            if (CPU_COUNT(&set) == 0) return;
+            sched_setaffinity(worker.thread.load(std::memory_order_relaxed), sizeof set, &set);
+        }
+    }
+
     void work(int me) {
         inside_task() = true;
+        places_[me].thread.store(gettid(), std::memory_order_relaxed);
         std::uint64_t seen = 0;
         for (;;) {
             auto until = std::chrono::steady_clock::now() + spin_time;
@@ -88,10 +106,16 @@ private:
                 sleeping_.fetch_sub(1);
             }
             seen = generation_.load();
+            places_[me].cpu.store(sched_getcpu(), std::memory_order_relaxed);
             if (state_.fetch_add(1) >= open && me < helpers_) take_tasks();
             state_.fetch_sub(1, std::memory_order_release);
         }
     }
+
+    struct Place {
+        std::atomic<pid_t> thread{0};
+        std::atomic<int> cpu{-1};  // where it ran last
+    };
 
     std::atomic<bool> busy_{false};
     std::atomic<int> state_{0}, sleeping_{0};
@@ -101,6 +125,7 @@ private:
     void (*task_)(void*, std::int64_t) = nullptr;
     void* data_ = nullptr;
     int helpers_ = 0, started_ = 0;
+    Place places_[most_threads];
     std::exception_ptr error_;
     std::mutex mutex_;
     std::condition_variable wake_;

@@ -32,6 +32,7 @@ from lunette.ops.layout import broadcast_to, reshape
 from lunette.window import Ints, Padding, Shape, Window, integer
 
 Tap = tuple[int, int]
+UNFUSED = [0, 1, 2, -1, -1, 3]  # nothing added to the result, no packed weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,10 @@ class Conv(Differentiable):
 
     def both_ways(self, convolution: tuple[Any, ...]) -> tuple[_native.Task, _native.Task]:
         """The operator (x, w, b, y), and the gradient in x (g, w, b, dx)."""
-        return _native.conv(*convolution), _native.conv_input_grad(*convolution)
+        return (
+            _native.conv(*convolution).taking(UNFUSED, 4),
+            _native.conv_input_grad(*convolution).taking(UNFUSED, 4),
+        )
 
     # ---- cases
 

@@ -64,7 +64,8 @@ class ConvTranspose(Conv):
         return behind, before
 
     def both_ways(self, convolution: tuple[Any, ...]) -> tuple[_native.Task, _native.Task]:
-        return _native.conv_input_grad(*convolution), _native.conv(*convolution)
+        there, back = Conv.both_ways(self, convolution)
+        return back, there
 
     # ---- cases
 
