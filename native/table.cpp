@@ -16,7 +16,13 @@ static constexpr ConvKernels<T> convs() {
     return {conv<T>, conv_input_grad<T>, conv_weight_grad<T>, conv_bias_grad<T>};
 }
 
+template <class T>
+static constexpr GlueKernels<T> glue() {
+    return {unary<T>, binary<T>, prefer<T>, scale_shift<T>, reduce<T>, softmax<T>};
+}
+
 extern const Kernels table;
-const Kernels table = {LN_ISA_NAME, pools<float>(), pools<double>(), convs<float>(), convs<double>()};
+const Kernels table = {LN_ISA_NAME,    pools<float>(), pools<double>(), convs<float>(),
+                       convs<double>(), glue<float>(),  glue<double>()};
 
 }  // namespace lunette::LN_ISA
