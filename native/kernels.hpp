@@ -1,11 +1,15 @@
 // The kernels as a table of functions, one table per instruction set.
 #pragma once
 #include "geometry.hpp"
+#include "layout.hpp"
 
 namespace lunette {
 
 enum class Ties { first, all, split };
 enum class Mean { inside, count, divisor };
+enum class Unary { neg, relu, leaky_relu, sigmoid, tanh, exp, log, sqrt, abs, sign, power, copy };
+enum class Binary { add, sub, mul, div, maximum, minimum, gate, equal };
+enum class Reduction { sum, mean, max };
 
 template <class T>
 struct PoolKernels {
@@ -45,12 +49,31 @@ struct ConvKernels {
                    const T* bias_n, bool relu, T* c);
 };
 
+// What stands between convolutions and pools in a graph. Outputs may be one of the inputs (in place) where both are
+// read and written cell by cell in the same order.
+template <class T>
+struct GlueKernels {
+    void (*unary)(Unary, i64 count, T parameter, const T* x, T* y);
+    void (*binary)(Binary, const Walk&, const T* x, const T* y, T* z);  // z is dense in the order of the walk
+    void (*prefer)(i64 count, const T* a, const T* b, const T* t, T* out);
+    void (*scale_shift)(i64 outer, i64 channels, i64 inner, bool relu, const T* x, const T* scale, const T* shift,
+                        T* y);
+    void (*reduce)(Reduction, const Walk&, const T* x, T* y);  // x is dense; y stands still on the axes reduced
+    void (*softmax)(bool log, i64 outer, i64 count, i64 inner, const T* x, T* y);
+};
+
 struct Kernels {
     const char* name;
     PoolKernels<float> f32;
     PoolKernels<double> f64;
     ConvKernels<float> conv_f32;
     ConvKernels<double> conv_f64;
+    GlueKernels<float> glue_f32;
+    GlueKernels<double> glue_f64;
+    template <class T>
+    const GlueKernels<T>& glue_of() const {
+        if constexpr (sizeof(T) == 4) return glue_f32; else return glue_f64;
+    }
     template <class T>
     const ConvKernels<T>& conv_of() const {
         if constexpr (sizeof(T) == 4) return conv_f32; else return conv_f64;

@@ -46,4 +46,17 @@ void lp_pool_jvp(const Pool&, i64 planes, const T* x, const T* t, T* dy, T p);
 template <class T>
 void lp_pool_vjp(const Pool&, i64 planes, const T* x, const T* g, T* dx, T p);
 
+template <class T>
+void unary(Unary, i64 count, T parameter, const T* x, T* y);
+template <class T>
+void binary(Binary, const Walk&, const T* x, const T* y, T* z);
+template <class T>
+void prefer(i64 count, const T* a, const T* b, const T* t, T* out);
+template <class T>
+void scale_shift(i64 outer, i64 channels, i64 inner, bool relu, const T* x, const T* scale, const T* shift, T* y);
+template <class T>
+void reduce(Reduction, const Walk&, const T* x, T* y);
+template <class T>
+void softmax(bool log, i64 outer, i64 count, i64 inner, const T* x, T* y);
+
 }  // namespace lunette::LN_ISA

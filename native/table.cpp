@@ -17,7 +17,13 @@ static constexpr ConvKernels<T> convs() {
             conv_packed_size<T>, conv_pack<T>, matmul<T>};
 }
 
+template <class T>
+static constexpr GlueKernels<T> glue() {
+    return {unary<T>, binary<T>, prefer<T>, scale_shift<T>, reduce<T>, softmax<T>};
+}
+
 extern const Kernels table;
-const Kernels table = {LN_ISA_NAME, pools<float>(), pools<double>(), convs<float>(), convs<double>()};
+const Kernels table = {LN_ISA_NAME,    pools<float>(), pools<double>(), convs<float>(),
+                       convs<double>(), glue<float>(),  glue<double>()};
 
 }  // namespace lunette::LN_ISA

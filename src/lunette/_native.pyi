@@ -77,3 +77,30 @@ def conv_weight_grad(code: str, axes: Sequence[tuple[int, int, int, int, int, in
 
 def conv_bias_grad(code: str, batch: int, channels: int, cells: int) -> Task:
     """(g, db)"""
+
+def unary(code: str, name: str, count: int, parameter: float = 0.0) -> Task:
+    """(x, y)"""
+
+def binary(code: str, name: str, x_shape: Sequence[int], y_shape: Sequence[int]) -> Task:
+    """(x, y, z)"""
+
+def prefer(code: str, count: int) -> Task:
+    """(a, b, t, out)"""
+
+def scale_shift(code: str, outer: int, channels: int, inner: int, relu: bool) -> Task:
+    """(x, scale, shift or None, y)"""
+
+def reduce(code: str, name: str, shape: Sequence[int], axes: Sequence[int]) -> Task:
+    """(x, y)"""
+
+def softmax(code: str, log: bool, outer: int, count: int, inner: int) -> Task:
+    """(x, y)"""
+
+def strided_copy(code: str, shape: Sequence[int], from_offset: int, from_strides: Sequence[int], from_count: int, to_offset: int, to_strides: Sequence[int], to_count: int, fill: float | None) -> Task:
+    """(x, y); not in place"""
+
+def concat(code: str, outer: int, inners: Sequence[int]) -> Task:
+    """(x1, ..., xn, y); not in place"""
+
+def one_hot(code: str, outer: int, classes: int, inner: int) -> Task:
+    """(labels, y)"""
