@@ -7,8 +7,10 @@
 namespace lunette {
 
 namespace generic { extern const Kernels table; }
-#if defined(__x86_64__)
+#if defined(LN_HAS_avx2)
 namespace avx2 { extern const Kernels table; }
+#endif
+#if defined(LN_HAS_avx512)
 namespace avx512 { extern const Kernels table; }
 #endif
 
@@ -22,13 +24,19 @@ struct Choice {
 const Kernels& choose() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    const Choice choices[] = {{avx512::table, has_avx512}, {avx2::table, has_avx2}, {generic::table, true}};
-#else
-    const Choice choices[] = {{generic::table, true}};
+    [[maybe_unused]] bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    [[maybe_unused]] bool has_avx512 =
+        has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #endif
+    const Choice choices[] = {
+#if defined(LN_HAS_avx512)
+        {avx512::table, has_avx512},
+#endif
+#if defined(LN_HAS_avx2)
+        {avx2::table, has_avx2},
+#endif
+        {generic::table, true}};
     const char* forced = std::getenv("LUNETTE_ISA");
     for (const Choice& c : choices)
         if (c.runs_here && (!forced || !*forced || std::string(forced) == c.table.name)) return c.table;

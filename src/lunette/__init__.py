@@ -23,6 +23,17 @@ from lunette.errors import LunetteError as LunetteError
 from lunette.errors import ShapeError as ShapeError
 from lunette.explain import Explanation as Explanation
 from lunette.explain import explain as explain
+from lunette.graph.file import load as load
+from lunette.graph.graph import Graph as Graph
+from lunette.graph.graph import Var as Var
+from lunette.graph.program import Program as Program
+from lunette.graph.rules import rules as rules
+from lunette.graph.transform import grad as grad
+from lunette.graph.transform import jit as jit
+from lunette.graph.transform import jvp as jvp
+from lunette.graph.transform import trace as trace
+from lunette.graph.transform import value_and_grad as value_and_grad
+from lunette.graph.transform import vjp as vjp
 from lunette.number import Dual as Dual
 from lunette.number import Interval as Interval
 from lunette.ops import adaptive_avg_pool as adaptive_avg_pool
@@ -35,6 +46,41 @@ from lunette.ops import global_max_pool as global_max_pool
 from lunette.ops import lp_pool as lp_pool
 from lunette.ops import max_pool as max_pool
 from lunette.ops import smooth_max_pool as smooth_max_pool
+from lunette.ops.binary import add as add
+from lunette.ops.binary import div as div
+from lunette.ops.binary import maximum as maximum
+from lunette.ops.binary import minimum as minimum
+from lunette.ops.binary import mul as mul
+from lunette.ops.binary import sub as sub
+from lunette.ops.layout import broadcast_to as broadcast_to
+from lunette.ops.layout import concat as concat
+from lunette.ops.layout import flatten as flatten
+from lunette.ops.layout import reshape as reshape
+from lunette.ops.layout import transpose as transpose
+from lunette.ops.linear import linear as linear
+from lunette.ops.linear import matmul as matmul
+from lunette.ops.loss import cross_entropy as cross_entropy
+from lunette.ops.loss import mse as mse
+from lunette.ops.loss import one_hot as one_hot
+from lunette.ops.norm import batch_norm as batch_norm
+from lunette.ops.norm import log_softmax as log_softmax
+from lunette.ops.norm import softmax as softmax
+from lunette.ops.pad import pad as pad
+from lunette.ops.pad import slice as slice
+from lunette.ops.reduce import max as max
+from lunette.ops.reduce import mean as mean
+from lunette.ops.reduce import sum as sum
+from lunette.ops.unary import abs as abs
+from lunette.ops.unary import exp as exp
+from lunette.ops.unary import leaky_relu as leaky_relu
+from lunette.ops.unary import log as log
+from lunette.ops.unary import neg as neg
+from lunette.ops.unary import power as power
+from lunette.ops.unary import relu as relu
+from lunette.ops.unary import sigmoid as sigmoid
+from lunette.ops.unary import sqrt as sqrt
+from lunette.ops.unary import stop_gradient as stop_gradient
+from lunette.ops.unary import tanh as tanh
 
 __version__ = _version("lunette")
 
@@ -72,26 +118,38 @@ __all__ = [
     "DTypeError",
     "Dual",
     "Explanation",
+    "Graph",
     "Interval",
     "LunetteError",
+    "Program",
     "ShapeError",
+    "Var",
     "__version__",
+    "abs",
     "adaptive_avg_pool",
     "adaptive_avg_pool_jvp",
     "adaptive_avg_pool_vjp",
     "adaptive_max_pool",
     "adaptive_max_pool_jvp",
     "adaptive_max_pool_vjp",
+    "add",
     "avg_pool",
     "avg_pool_jvp",
     "avg_pool_vjp",
+    "batch_norm",
+    "broadcast_to",
+    "concat",
     "conv",
     "conv_jvp",
     "conv_transpose",
     "conv_transpose_jvp",
     "conv_transpose_vjp",
     "conv_vjp",
+    "cross_entropy",
+    "div",
+    "exp",
     "explain",
+    "flatten",
     "get_num_threads",
     "global_avg_pool",
     "global_avg_pool_jvp",
@@ -99,17 +157,51 @@ __all__ = [
     "global_max_pool",
     "global_max_pool_jvp",
     "global_max_pool_vjp",
+    "grad",
     "instruction_set",
+    "jit",
+    "jvp",
+    "leaky_relu",
+    "linear",
+    "load",
+    "log",
+    "log_softmax",
     "lp_pool",
     "lp_pool_jvp",
     "lp_pool_vjp",
+    "matmul",
+    "max",
     "max_pool",
     "max_pool_jvp",
     "max_pool_vjp",
+    "maximum",
+    "mean",
+    "minimum",
+    "mse",
+    "mul",
+    "neg",
+    "one_hot",
     "output_shape",
+    "pad",
+    "power",
+    "relu",
+    "reshape",
+    "rules",
     "set_num_threads",
+    "sigmoid",
+    "slice",
     "smooth_max_pool",
     "smooth_max_pool_jvp",
     "smooth_max_pool_vjp",
+    "softmax",
     "spec",
+    "sqrt",
+    "stop_gradient",
+    "sub",
+    "sum",
+    "tanh",
+    "trace",
+    "transpose",
+    "value_and_grad",
+    "vjp",
 ]

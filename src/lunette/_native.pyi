@@ -10,7 +10,10 @@ def get_num_threads() -> int: ...
 class Task:
     """A kernel bound to its geometry; call it with arrays."""
 
-    def __call__(self, *args) -> None: ...
+    def __call__(self, *args: object) -> None: ...
+
+    def count(self, i: int) -> int:
+        """Elements of argument i."""
 
     def taking(self, places: Sequence[int], count: int) -> Task:
         """
@@ -24,7 +27,7 @@ class Plan:
 
     def __init__(self, steps: Sequence[tuple[Task, Sequence[int]]], slots: Sequence[tuple[int, int]], arguments: Sequence[tuple[int, bool]], arena: int) -> None: ...
 
-    def run(self, *args, seconds: object | None = None) -> None: ...
+    def run(self, *args: object, seconds: object | None = None) -> None: ...
 
 class Pool:
     """
@@ -66,11 +69,19 @@ def lp_pool_jvp(code: str, pool: Pool, planes: int, p: float) -> Task:
 def lp_pool_vjp(code: str, pool: Pool, planes: int, p: float) -> Task:
     """(x, g, dx)"""
 
-def conv(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int) -> Task:
-    """(x, w, b or None, y)"""
+def conv(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, relu: bool = False) -> Task:
+    """(x, w, b or None, add or None, packed or None, y)"""
 
-def conv_input_grad(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int) -> Task:
-    """(g, w, b or None, dx)"""
+def conv_input_grad(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, relu: bool = False) -> Task:
+    """(g, w, b or None, add or None, packed or None, dx)"""
+
+def conv_pack(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, input_grad: bool) -> Task:
+    """
+    (w, packed), packed with as many elements as Task.count(1) says; 0: packing gains nothing
+    """
+
+def matmul(code: str, batch: int, m: int, n: int, k: int, turn_x: bool, turn_y: bool, relu: bool = False) -> Task:
+    """(x, y, b or None, z): z = x @ y + b"""
 
 def conv_weight_grad(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int) -> Task:
     """(x, g, dw)"""

@@ -222,7 +222,7 @@ def take_integers(x: object, name: str) -> Taken:
     a = np.asarray(x)
     if a.dtype.kind not in "iu" and not (a.dtype == OBJECT and all(isinstance(v, int) for v in a.flat)):
         raise DTypeError("D1", f"{name} of integers", f"dtype {a.dtype}", f"Pass {name}.astype(np.int64).")
-    return Taken(np.ascontiguousarray(a, np.int64))
+    return Taken(np.asarray(a, np.int64, order="C"))
 
 
 @contextmanager

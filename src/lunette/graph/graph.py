@@ -271,6 +271,11 @@ class Graph:
     def __repr__(self) -> str:
         return f"Graph({len(self.nodes)} nodes, {len(self.inputs)} inputs, {len(self.outputs)} outputs)"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from lunette.graph.text import named_constants
+
+        return Graph.parse, (str(self), named_constants(self))
+
     @staticmethod
     def parse(text: str, constants: dict[str, Any] | None = None) -> Graph:
         """The graph that a text describes; `constants` holds the arrays that the text only names."""

@@ -31,7 +31,7 @@ from lunette.graph.program import Program
 from lunette.graph.value import Value
 from lunette.number import OBJECT, is_real
 from lunette.op import Op, apply
-from lunette.ops.elementwise import add
+from lunette.ops.binary import add
 from lunette.ops.glue import lift, shape_of
 from lunette.ops.layout import broadcast_to
 from lunette.window import Shape, integer, is_sequence
@@ -123,11 +123,13 @@ def _pushed(primal: Any, tangent: Any, level: int) -> Any:
 
 
 def checked(value: Any) -> Any:
-    """Rule T2: something that has a derivative."""
+    """Rule T2: something that has a derivative. A plain float is an array without axes, an int a number of its own."""
     if isinstance(value, Value):
         return value
-    array = take(value, "an argument").array if not is_real(value) else np.asarray(value, OBJECT)
-    return array if array.dtype == OBJECT and not isinstance(value, np.ndarray) else value
+    if isinstance(value, float | np.generic):
+        value = np.asarray(value)
+    array = take(value, "an argument").array
+    return array if array.dtype == OBJECT else value
 
 
 def zeros_like(value: Any) -> Any:
@@ -135,7 +137,7 @@ def zeros_like(value: Any) -> Any:
     if isinstance(value, Value):
         return broadcast_to(_anchor(value), value.shape)
     if value is None or is_real(value):
-        return value if value is None else 0
+        return None if value is None else 0 * value
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         return np.zeros_like(value)
     taken = take(value, "a result")
@@ -152,13 +154,18 @@ def _anchor(value: Any) -> Any:
 # ---- reverse mode
 
 
+_Taken = tuple[type[Op], tuple[Any, ...], tuple[Any, ...], Any, tuple[int, ...]]
+
+
 class Tape:
     """The steps of one computation: what each read, what it made, and whose results it read."""
 
     __slots__ = ("steps",)
 
     def __init__(self, inputs: int) -> None:
-        self.steps: list[tuple[type[Op], tuple[Any, ...], tuple[Any, ...], Any, tuple[int, ...]] | None] = [None] * inputs
+        self.steps: list[tuple[type[Op], tuple[Any, ...], tuple[Any, ...], Any, tuple[int, ...]] | None] = [
+            None
+        ] * inputs
 
     def pull(self, cotangents: list[Any], inputs: int) -> list[Any]:
         """The cotangents of the inputs, from those of the results, which are spent."""
@@ -355,7 +362,9 @@ def _traced(
 ) -> tuple[Graph, Any, list[Any]]:
     """The graph, the structure of the results, and the results that are no arrays."""
     graph = Graph()
-    variables = [v if _is_static(v) else graph.input(shape_of(v), v.dtype, n) for v, n in zip(leaves, names, strict=True)]
+    variables = [
+        v if _is_static(v) else graph.input(shape_of(v), v.dtype, n) for v, n in zip(leaves, names, strict=True)
+    ]
     results, out = optree.tree_flatten(f(*optree.tree_unflatten(tree, variables)), none_is_leaf=True)
     fixed: list[Any] = []
     for r in results:
@@ -442,5 +451,3 @@ def jit(f: Callable[..., Any] | None = None, *, debug: bool = False) -> Any:
     (1, 1, 2, 2)
     """
     return (lambda g: Jitted(g, debug)) if f is None else Jitted(f, debug)
-
-

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lunette.errors import DTypeError
-from lunette.ops.elementwise import add, div, mul, neg, power, sub
+from lunette.ops.binary import add, div, mul, sub
 from lunette.ops.linear import matmul
+from lunette.ops.unary import neg, power
 from lunette.window import Shape
 
 

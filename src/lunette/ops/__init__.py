@@ -12,33 +12,11 @@ from lunette.ops.adaptive_pool import adaptive_avg_pool as adaptive_avg_pool
 from lunette.ops.adaptive_pool import adaptive_max_pool as adaptive_max_pool
 from lunette.ops.avg_pool import AvgPool as AvgPool
 from lunette.ops.avg_pool import avg_pool as avg_pool
+from lunette.ops.binary import Add, Div, Equal, Gate, Maximum, Minimum, Mul, Prefer, Sub
 from lunette.ops.conv import Conv as Conv
 from lunette.ops.conv import conv as conv
 from lunette.ops.conv_transpose import ConvTranspose as ConvTranspose
 from lunette.ops.conv_transpose import conv_transpose as conv_transpose
-from lunette.ops.elementwise import (
-    Abs,
-    Add,
-    Div,
-    Equal,
-    Exp,
-    Gate,
-    LeakyRelu,
-    Log,
-    Maximum,
-    Minimum,
-    Mul,
-    Neg,
-    Power,
-    Prefer,
-    Relu,
-    Sigmoid,
-    Sign,
-    Sqrt,
-    StopGradient,
-    Sub,
-    Tanh,
-)
 from lunette.ops.global_pool import GlobalAvgPool as GlobalAvgPool
 from lunette.ops.global_pool import GlobalMaxPool as GlobalMaxPool
 from lunette.ops.global_pool import global_avg_pool as global_avg_pool
@@ -56,6 +34,7 @@ from lunette.ops.pad import Pad, Slice
 from lunette.ops.reduce import Max, Mean, Sum
 from lunette.ops.smooth_max_pool import SmoothMaxPool as SmoothMaxPool
 from lunette.ops.smooth_max_pool import smooth_max_pool as smooth_max_pool
+from lunette.ops.unary import Abs, Exp, LeakyRelu, Log, Neg, Power, Relu, Sigmoid, Sign, Sqrt, StopGradient, Tanh
 
 ALL: Final[dict[type[Op], Callable[..., Any]]] = {
     Conv: conv,

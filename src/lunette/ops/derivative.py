@@ -20,7 +20,7 @@ import numpy as np
 
 from lunette.number import Array
 from lunette.op import Case, Kernels, Op, Shapes, apply, check_shape
-from lunette.ops.elementwise import add
+from lunette.ops.binary import add
 from lunette.window import Shape
 
 

@@ -20,7 +20,7 @@ from lunette import _native
 from lunette.errors import ArgumentError, ShapeError
 from lunette.number import Array
 from lunette.op import Case, Kernels, Shapes, case
-from lunette.ops.elementwise import sum_to
+from lunette.ops.binary import sum_to
 from lunette.ops.glue import Glue, Layout, broadcast, check_axis, lift, make, shape_of, strides
 from lunette.ops.pad import slice as cut
 from lunette.window import Shape, integer, is_sequence

@@ -21,7 +21,7 @@ from lunette import _native
 from lunette.errors import ShapeError
 from lunette.number import Array, cells_in, total, zero_of
 from lunette.op import Case, Kernels, Shapes, case
-from lunette.ops.elementwise import add
+from lunette.ops.binary import add
 from lunette.ops.glue import Glue, broadcast, make, shape_of
 from lunette.ops.layout import broadcast_to, reshape
 from lunette.window import Shape

@@ -18,11 +18,12 @@ from lunette import _native
 from lunette.errors import ArgumentError, ShapeError
 from lunette.number import Array, cells_in
 from lunette.op import Case, Kernels, Shapes
-from lunette.ops.elementwise import mul, neg, sub
+from lunette.ops.binary import mul, sub
 from lunette.ops.glue import Glue, check_axis, make, shape_of
 from lunette.ops.norm import log_softmax
 from lunette.ops.reduce import mean
 from lunette.ops.reduce import sum as sum_cells
+from lunette.ops.unary import neg
 from lunette.window import Shape, integer
 
 

@@ -50,10 +50,10 @@ from lunette.number import (
 )
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.avg_pool import AvgPool
-from lunette.ops.elementwise import abs as absolute
-from lunette.ops.elementwise import div, mul, sub
-from lunette.ops.elementwise import power as power_of
+from lunette.ops.binary import div, mul, sub
 from lunette.ops.pool import Pool, View
+from lunette.ops.unary import abs as absolute
+from lunette.ops.unary import power as power_of
 from lunette.window import Ints, Padding, Window
 
 

@@ -23,11 +23,12 @@ from lunette import _native
 from lunette.errors import ShapeError
 from lunette.number import Array, Number, anchor, cells_in, divide, exp, is_nan, log, total
 from lunette.op import Case, Kernels, Shapes, case
-from lunette.ops.elementwise import add, div, mul, sqrt, sub
-from lunette.ops.elementwise import exp as exp_cells
+from lunette.ops.binary import add, div, mul, sub
 from lunette.ops.glue import Glue, check_axis, make, shape_of
 from lunette.ops.layout import reshape
 from lunette.ops.reduce import sum as sum_cells
+from lunette.ops.unary import exp as exp_cells
+from lunette.ops.unary import sqrt
 from lunette.window import Shape
 
 

@@ -24,7 +24,7 @@ from lunette.errors import ShapeError
 from lunette.number import Array, Number, cells_in, select, total, zero_of
 from lunette.number import mean as mean_of
 from lunette.op import Case, Kernels, Shapes, case
-from lunette.ops.elementwise import div, equal, mul
+from lunette.ops.binary import div, equal, mul
 from lunette.ops.glue import Glue, check_axes, make, shape_of
 from lunette.ops.layout import broadcast_to, reshape
 from lunette.window import Shape, flag

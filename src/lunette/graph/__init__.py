@@ -1,0 +1,1 @@
+"""Graphs: built or traced, differentiated, compiled, written and drawn."""

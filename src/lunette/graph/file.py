@@ -1,0 +1,74 @@
+"""Graphs in files: a versioned JSON file with the text of the graph, and its constants in an npz file beside it.
+
+A file is data: reading it executes nothing, and a graph comes out only when every rule of a graph holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from lunette.errors import ArgumentError, shown, speaking
+from lunette.graph.graph import Graph
+from lunette.graph.text import named_constants, read, write
+from lunette.number import Array
+
+FORMAT: Final = "lunette-graph"
+VERSION: Final = 1
+
+
+def save(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Write `path` and, if there are constants that the text only names, `path` + ".npz"."""
+    graph.check()
+    arrays = named_constants(graph)
+    content = {"format": FORMAT, "version": VERSION, "constants": sorted(arrays), "graph": write(graph).splitlines()}
+    where = Path(path)
+    beside = where.with_name(where.name + ".npz")
+    if arrays:
+        with beside.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    elif beside.exists():
+        beside.unlink()
+    where.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def load(path: str | os.PathLike[str]) -> Graph:
+    """The graph that `Graph.save` wrote to `path`."""
+    where = Path(path)
+    with speaking("load"):
+        try:
+            content: Any = json.loads(where.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise _damaged("JSON", f"{where.name}: {shown(str(error))}") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise _damaged(f'format "{FORMAT}"', f"{where.name}: {shown(_some(content, 'format'))}")
+        if content.get("version") != VERSION:
+            hint = "It was written by another version of lunette."
+            raise ArgumentError("G8", f"version {VERSION}", f"{shown(content.get('version'))}", hint)
+        lines, names = content.get("graph"), content.get("constants")
+        for what, value in (("graph", lines), ("constants", names)):
+            if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+                raise _damaged(f"{what} as a list of strings", shown(value))
+        assert isinstance(lines, list) and isinstance(names, list)
+        return read("\n".join(lines), _arrays(where.with_name(where.name + ".npz"), names) if names else {})
+
+
+def _arrays(path: Path, names: list[str]) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {n: file[n] for n in names}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+        raise _damaged(f"the constants in {path.name}", shown(str(error))) from error
+
+
+def _some(content: Any, key: str) -> Any:
+    return content.get(key) if isinstance(content, dict) else type(content).__name__
+
+
+def _damaged(need: str, got: str) -> ArgumentError:
+    return ArgumentError("G8", need, got, "The file was not written by lunette, or was damaged.")

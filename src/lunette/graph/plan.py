@@ -1,0 +1,474 @@
+"""From a graph to a plan: which kernels run in which order, and where their arrays lie.
+
+Passes over the list of nodes, each of which keeps the meaning: what is not needed goes, equal nodes become one, nodes
+of constants become constants, a scale and shift behind a convolution of constant weights goes into the weights. Then
+nodes become steps; a bias, a residual and a relu behind a convolution become part of its step. Last, arrays that do
+not live at the same time share memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lunette import _native
+from lunette.array import KERNEL_RANK
+from lunette.errors import ShapeError, speaking
+from lunette.graph.graph import Graph, Node
+from lunette.number import Array
+from lunette.op import Op, apply
+from lunette.ops import (
+    Add,
+    Conv,
+    ConvTranspose,
+    MatMul,
+    MaxPool,
+    Mul,
+    Relu,
+    Reshape,
+    StopGradient,
+)
+from lunette.ops.binary import Binary, Gate, Prefer
+from lunette.ops.derivative import Vjp
+from lunette.ops.unary import Unary
+from lunette.window import Shape
+
+ALIGN = 64
+
+
+# ---- passes: graph to graph
+
+
+def simplified(graph: Graph, fold: bool = True) -> Graph:
+    """The same function with fewer nodes."""
+    new = Graph()
+    place: list[int] = []
+    seen: dict[Any, int] = {}
+    needed = _needed(graph)
+    uses = _uses(graph, needed)
+    for at, n in enumerate(graph.nodes):
+        if at not in needed:
+            place.append(-1)
+            continue
+        if n.kind is None:
+            same = (n.value.tobytes(), n.shape, n.dtype) if n.value is not None and n.value.size <= 64 else None
+            if same is None or same not in seen:
+                made = new.append(n).id
+                if same is not None:
+                    seen[same] = made
+            place.append(made if same is None else seen[same])
+            continue
+        inputs = tuple(None if i is None else place[i] for i in n.inputs)
+        if n.kind is StopGradient:
+            place.append(inputs[0] or 0)
+            continue
+        value = _folded(new, n, inputs) if fold else None
+        if value is not None:
+            place.append(new.append(Node(n.shape, n.dtype, value=value)).id)
+            continue
+        if fold and (made := _into_weights(new, graph, uses, n, inputs)) is not None:
+            place.append(made)
+            continue
+        if fold and (made := _behind_pool(new, n, inputs, uses, at)) is not None:
+            place.append(made)
+            continue
+        key = (n.kind, n.op, inputs)
+        if key not in seen:
+            seen[key] = new.append(replace(n, inputs=inputs)).id
+        place.append(seen[key])
+    new.outputs = [place[i] for i in graph.outputs]
+    return new
+
+
+def _needed(graph: Graph) -> set[int]:
+    """The nodes that outputs depend on, and all inputs."""
+    needed = set(graph.outputs) | set(graph.input_ids())
+    for at in range(len(graph.nodes) - 1, -1, -1):
+        if at in needed:
+            needed.update(i for i in graph.nodes[at].inputs if i is not None)
+    return needed
+
+
+def _uses(graph: Graph, needed: set[int]) -> list[int]:
+    """How often each node is read; outputs count twice, so that nothing takes them for private."""
+    uses = [0] * len(graph.nodes)
+    for at in needed:
+        for i in graph.nodes[at].inputs:
+            if i is not None:
+                uses[i] += 1
+    for i in graph.outputs:
+        uses[i] += 2
+    return uses
+
+
+FOLD_LIMIT = 1 << 20
+"""Constants are not made larger than this many cells, unless they were: a program should not outgrow its graph."""
+
+
+def _folded(graph: Graph, n: Node, inputs: Sequence[int | None]) -> Array | None:
+    """The value of a node all of whose inputs are constants."""
+    arrays = [None if i is None else graph.nodes[i].value for i in inputs]
+    if any(i is not None and a is None for i, a in zip(inputs, arrays, strict=True)) or prod(n.shape) > FOLD_LIMIT:
+        return None
+    assert n.kind is not None
+    y: Array = apply(n.kind, arrays, "fast", *n.options)
+    return y if y.dtype == n.dtype and y.flags.c_contiguous else np.asarray(y, n.dtype, order="C")
+
+
+def _into_weights(new: Graph, graph: Graph, uses: Sequence[int], n: Node, inputs: Sequence[int | None]) -> int | None:
+    """conv(x, w, b) * scale or + shift, per channel and all constant: a convolution with other weights."""
+    if n.kind not in (Mul, Add) or len(inputs) != 2:
+        return None
+    for c, k in ((0, 1), (1, 0)):
+        i, j = inputs[c], inputs[k]
+        assert i is not None and j is not None
+        conv, factor = new.nodes[i], new.nodes[j].value
+        old = n.inputs[c]
+        if conv.kind not in (Conv, ConvTranspose) or factor is None or old is None or uses[old] != 1:
+            continue
+        assert conv.kind is not None and conv.bound is not None
+        d = conv.bound.d or 0
+        channels = conv.shape[-d - 1]
+        if factor.shape not in ((channels, *(1,) * d), (1, channels, *(1,) * d)):
+            continue
+        x, w, b = conv.inputs
+        weights = None if w is None else new.nodes[w].value
+        bias = None if b is None else new.nodes[b].value
+        if weights is None or (b is not None and bias is None):
+            continue
+        flat = factor.reshape(channels)
+        if n.kind is Mul:
+            if conv.kind is ConvTranspose:
+                continue
+            weights = weights * flat.reshape(-1, *(1,) * (d + 1))
+            bias = None if bias is None else bias * flat
+        else:
+            bias = flat if bias is None else bias + flat
+        made = [
+            new.append(Node(a.shape, a.dtype, value=np.asarray(a, order="C"))).id
+            for a in (weights, bias)
+            if a is not None
+        ]
+        operands = (x, made[0], made[1] if bias is not None else None)
+        shapes = (*conv.bound.shapes[:2], None if bias is None else bias.shape)
+        return new.append(replace(conv, inputs=operands, bound=replace(conv.bound, shapes=shapes))).id
+    return None
+
+
+def _behind_pool(new: Graph, n: Node, inputs: Sequence[int | None], uses: Sequence[int], at: int) -> int | None:
+    """max_pool(relu(x)) is relu(max_pool(x)), which has fewer cells to look at; NaN comes out alike."""
+    if n.kind is None or not issubclass(n.kind, MaxPool) or inputs[0] is None:
+        return None
+    before = new.nodes[inputs[0]]
+    source = before.inputs[0] if before.kind is Relu else None
+    if source is None or uses[n.inputs[0] or 0] != 1 or _is_fusible(new.nodes[source]):
+        return None
+    pooled = new.append(replace(n, inputs=(source,)))
+    bound = before.bound
+    assert bound is not None
+    return new.append(
+        replace(before, shape=n.shape, inputs=(pooled.id,), bound=replace(bound, shapes=(n.shape,), out=n.shape))
+    ).id
+
+
+def _is_fusible(n: Node) -> bool:
+    """Whether a relu behind this node costs nothing."""
+    return n.kind in (Conv, ConvTranspose, MatMul, Add)
+
+
+# ---- steps
+
+
+@dataclass(slots=True)
+class Step:
+    """One task: the nodes it reads, one per argument (None: absent), and the node it writes, its last argument."""
+
+    task: _native.Task
+    reads: list[int | None]
+    writes: int
+    node: int
+    flops: float = 0
+    in_place: tuple[int, ...] = ()
+    """Arguments whose memory the result may take."""
+    covers: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Steps:
+    """The steps of a program, and the values that are the same memory as another (reshapes)."""
+
+    graph: Graph
+    steps: list[Step]
+    alias: dict[int, int]
+
+    def root(self, at: int) -> int:
+        """The node whose memory this one shares."""
+        while at in self.alias:
+            at = self.alias[at]
+        return at
+
+
+def kernel_of(n: Node) -> _native.Task:
+    """The compiled form of a node."""
+    assert n.bound is not None and n.kind is not None
+    bound = n.bound
+    with speaking(n.kind.name, bound.d):
+        kernel = None
+        if (bound.d or 0) <= KERNEL_RANK:
+            kernel = bound.op.kernels(n.dtype, prod(bound.batch), bound.shapes).forward
+        if not isinstance(kernel, _native.Task):
+            raise ShapeError(
+                "G2",
+                f"a kernel for {n.kind.name}",
+                f"d={bound.d}, shapes {bound.shapes}",
+                f"Compiled programs have at most {KERNEL_RANK} spatial axes; g.eval computes any.",
+            )
+        if issubclass(n.kind, MaxPool):
+            kernel = kernel.taking([0, 1, -1], 2)
+    return kernel
+
+
+def make_steps(graph: Graph, fuse: bool = True) -> Steps:
+    """Nodes as tasks; reshapes as nothing; what can be fused, fused."""
+    uses, readers = _uses(graph, _needed(graph)), _readers(graph)
+    plan = Steps(graph, [], {})
+    done: set[int] = set()
+    later: dict[int, Step] = {}  # a fused step runs in the place of its last node, when all it reads is there
+    for at, n in enumerate(list(graph.nodes)):
+        if at in later:
+            plan.steps.append(later[at])
+        if n.kind is None or at in done:
+            continue
+        if n.kind is Reshape:
+            assert n.inputs[0] is not None
+            plan.alias[at] = n.inputs[0]
+            continue
+        if 0 in n.shape:
+            continue
+        step = _fused(graph, uses, readers, at, done) if fuse else None
+        if step is None:
+            reads = list(n.inputs)
+            values = tuple(n.kind.reads(p) for p in range(len(reads))) if issubclass(n.kind, Vjp) else ()
+            reads = [None if values and not values[p] else r for p, r in enumerate(reads)]
+            step = Step(kernel_of(n), reads, at, at, flops_of(n), _in_place(n), covers=[at])
+        if step.writes == at:
+            plan.steps.append(step)
+        else:
+            later[step.writes] = step
+    return plan
+
+
+def _in_place(n: Node) -> tuple[int, ...]:
+    assert n.kind is not None and n.bound is not None
+    if issubclass(n.kind, Unary | Prefer):
+        return tuple(range(len(n.inputs)))
+    if issubclass(n.kind, Binary | Gate):
+        return tuple(p for p, s in enumerate(n.bound.shapes) if s == n.shape)
+    return ()
+
+
+def _fused(graph: Graph, uses: Sequence[int], readers: Sequence[Sequence[int]], at: int, done: set[int]) -> Step | None:
+    """A convolution or a matrix product with what follows it: + bias, + residual, relu."""
+    n = graph.nodes[at]
+    if n.kind not in (Conv, ConvTranspose, MatMul) or n.bound is None:
+        return None
+    last, bias, add, relu, covers = at, None, None, False, [at]
+    is_conv = n.kind is not MatMul
+    if is_conv:
+        bias = n.inputs[2]
+    while not relu and uses[last] == 1:
+        k = readers[last][0]
+        if k in done:
+            break
+        m = graph.nodes[k]
+        if m.kind is Relu:
+            relu = True
+        elif m.kind is Add and m.shape == n.shape:
+            other = m.inputs[1] if m.inputs[0] == last else m.inputs[0]
+            if other is None or other == last:
+                break
+            shape = graph.nodes[other].shape
+            d = n.bound.d or 0
+            channels = n.shape[-d - 1] if is_conv else n.shape[-1]
+            per_channel = (
+                shape in ((channels, *(1,) * d), (1, channels, *(1,) * d)) if is_conv else shape == (channels,)
+            )
+            if per_channel and bias is None and add is None and shape != n.shape:
+                bias = other
+            elif is_conv and shape == n.shape and add is None and other not in covers:
+                add = other
+            else:
+                break
+        else:
+            break
+        last = k
+        covers.append(k)
+    if last == at and not is_conv:
+        return None
+    done.update(covers)
+    if is_conv:
+        return _conv_step(graph, n, at, last, bias, add, relu, covers)
+    assert isinstance(n.op, MatMul)
+    x, y = n.bound.shapes
+    assert x is not None and y is not None
+    m_, n_, k_, _ = n.op.sizes(x, y)
+    task = _native.matmul(n.dtype.char, prod(x[:-2]), m_, n_, k_, n.op.turn_x, n.op.turn_y, relu)
+    return Step(task, [n.inputs[0], n.inputs[1], bias], last, at, flops_of(n), covers=covers)
+
+
+def _readers(graph: Graph) -> list[list[int]]:
+    """For every node, the nodes that read it."""
+    readers: list[list[int]] = [[] for _ in graph.nodes]
+    for k, n in enumerate(graph.nodes):
+        for i in n.inputs:
+            if i is not None:
+                readers[i].append(k)
+    return readers
+
+
+def _conv_step(
+    graph: Graph, n: Node, at: int, last: int, bias: int | None, add: int | None, relu: bool, covers: list[int]
+) -> Step:
+    assert n.bound is not None and isinstance(n.op, Conv)
+    convolution = n.op.native(n.dtype, prod(n.bound.batch), n.bound.shapes)
+    if convolution is None or (n.bound.d or 0) > KERNEL_RANK:
+        return Step(kernel_of(n), list(n.inputs), at, at)
+    transposed = isinstance(n.op, ConvTranspose)
+    maker: Callable[..., _native.Task] = _native.conv_input_grad if transposed else _native.conv
+    task = maker(*convolution, relu)
+    w = n.inputs[1]
+    assert w is not None
+    weights = graph.nodes[w].value
+    packed = None
+    if weights is not None:
+        pack = _native.conv_pack(*convolution, transposed)
+        if pack.count(1):
+            array: Array = np.empty(pack.count(1), n.dtype)
+            pack(weights, array)
+            packed = graph.append(Node(array.shape, array.dtype, value=array)).id
+    return Step(task, [n.inputs[0], w, bias, add, packed], last, at, flops_of(n), covers=covers)
+
+
+def flops_of(n: Node) -> float:
+    """Multiplications and additions of a node, roughly: what a user compares with the machine's peak."""
+    assert n.kind is not None and n.bound is not None
+    base: Op = n.op.op if isinstance(n.op, Vjp) else n.op
+    cells = float(prod(n.shape))
+    if isinstance(base, Conv):
+        w = n.bound.shapes[1]
+        y = n.bound.shapes[-1] if isinstance(n.op, Vjp) else n.bound.out
+        assert w is not None and y is not None
+        sample = prod(y) * (prod(n.bound.batch) if isinstance(n.op, Vjp) else 1)
+        if isinstance(n.op, Vjp) and n.op.wrt == 2:
+            return float(sample)
+        side = w[1:] if not isinstance(base, ConvTranspose) else (w[0] // base.groups, *w[2:])
+        return 2.0 * sample * prod(side)
+    if isinstance(base, MatMul):
+        x, y = n.bound.shapes
+        assert x is not None and y is not None
+        return 2.0 * cells * base.sizes(x, y)[2]
+    return cells
+
+
+# ---- memory
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where every array lies: slots (argument or -1 for the arena, offset), and the size of the arena."""
+
+    slots: list[tuple[int, int]]
+    slot_of: dict[int, int]
+    arena: int
+    largest_live: int
+    """The least that any placement would need: the most bytes alive at one time."""
+
+
+def place(plan: Steps, arguments: dict[int, int]) -> Memory:
+    """Offsets in the arena by greatest size first, each as low as what lives at the same time lets it.
+
+    `arguments` tells which nodes lie in arguments of the call: inputs, constants and outputs.
+    """
+    graph = plan.graph
+    born: dict[int, int] = {}
+    dies: dict[int, int] = {}
+    shares: dict[int, int] = {}  # a result in the place of an operand that dies
+    for t, step in enumerate(plan.steps):
+        for r in step.reads:
+            if r is not None:
+                dies[plan.root(r)] = t
+        born.setdefault(plan.root(step.writes), t)
+        dies[plan.root(step.writes)] = max(t, dies.get(plan.root(step.writes), t))
+
+    def owner(at: int) -> int:
+        return shares.get(at, at)
+
+    for t, step in enumerate(plan.steps):
+        out = plan.root(step.writes)
+        if out in arguments or born[out] != t:
+            continue
+        for p in step.in_place:
+            r = step.reads[p]
+            source = None if r is None else plan.root(r)
+            if source is None or source in arguments or source not in born or dies[source] != t:
+                continue
+            if (
+                bytes_of(graph.nodes[source]) == bytes_of(graph.nodes[out])
+                and sum(q is not None and owner(plan.root(q)) == owner(source) for q in step.reads) == 1
+            ):
+                shares[out] = owner(source)
+                break
+    spans: dict[int, tuple[int, int]] = {}
+    for at, t in born.items():
+        if at not in arguments:
+            first, last = spans.get(owner(at), (t, dies[at]))
+            spans[owner(at)] = min(first, t), max(last, dies[at])
+    sizes = {at: up(bytes_of(graph.nodes[at])) for at in spans}
+    offsets: dict[int, int] = {}
+    placed = np.empty((4, len(spans)), np.int64)  # first and last step, offset and end of those that have a place
+    order = sorted(spans, key=lambda k: (-sizes[k], spans[k][0]))
+    for count, at in enumerate(order):
+        first, last = spans[at]
+        firsts, lasts, lows, highs = placed[:, :count]
+        beside = (firsts <= last) & (lasts >= first)
+        offset = 0
+        for lo, hi in sorted(zip(lows[beside].tolist(), highs[beside].tolist(), strict=True)):
+            if offset + sizes[at] <= lo:
+                break
+            offset = max(offset, hi)
+        offsets[at] = offset
+        placed[:, count] = first, last, offset, offset + sizes[at]
+    live = [0] * (len(plan.steps) + 1)
+    for at, (first, last) in spans.items():
+        live[first] += sizes[at]
+        live[last + 1] -= sizes[at]
+    most = now = 0
+    for change in live:
+        now += change
+        most = max(most, now)
+    slots: list[tuple[int, int]] = []
+    slot_of: dict[int, int] = {}
+    for step in plan.steps:
+        for r in (*step.reads, step.writes):
+            if r is None or plan.root(r) in slot_of:
+                continue
+            root = plan.root(r)
+            slot_of[root] = len(slots)
+            slots.append((arguments[root], 0) if root in arguments else (-1, offsets.get(owner(root), 0)))
+    arena = max((offsets[k] + sizes[k] for k in offsets), default=0)
+    return Memory(slots, slot_of, arena, most)
+
+
+def up(size: int) -> int:
+    """Rounded up to whole cache lines."""
+    return -(-size // ALIGN) * ALIGN
+
+
+def bytes_of(n: Node) -> int:
+    """The size of a node's array."""
+    shape: Shape = n.shape
+    return prod(shape) * n.dtype.itemsize

@@ -1,0 +1,381 @@
+"""Compiled graphs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lunette import _native
+from lunette.array import give, one_kind, take, take_integers
+from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
+from lunette.graph.graph import Graph, Node, Var
+from lunette.graph.plan import bytes_of, make_steps, place, simplified
+from lunette.number import Array, allocate
+from lunette.op import apply
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTime:
+    """One step of a program: its line in the graph, its time and its work."""
+
+    text: str
+    seconds: float
+    flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a run of a program costs."""
+
+    nodes: tuple[NodeTime, ...]
+    seconds: float
+    flops: float
+    arena: int
+    """Bytes of intermediate results."""
+    largest_live: int
+    """Bytes of the intermediate results that are needed at one time: no plan can do with less."""
+    constants: int
+
+    def __str__(self) -> str:
+        lines = [f"{'time':>10} {'share':>6} {'GFLOP/s':>8}  step"]
+        for n in self.nodes:
+            rate = n.flops / n.seconds / 1e9 if n.seconds else 0.0
+            lines.append(f"{n.seconds * 1e6:8.1f}us {n.seconds / max(self.seconds, 1e-12):6.1%} {rate:8.1f}  {n.text}")
+        lines.append(f"{self.seconds * 1e6:8.1f}us in all, {self.flops / 1e9:.3f} GFLOP")
+        lines.append(
+            f"arena {self.arena / 2**20:.2f} MiB (largest live set {self.largest_live / 2**20:.2f} MiB), "
+            f"constants {self.constants / 2**20:.2f} MiB"
+        )
+        return "\n".join(lines)
+
+
+class Program:
+    """A graph that runs in one call into the compiled core.
+
+    >>> import numpy as np, lunette as ln
+    >>> g = ln.Graph()
+    >>> x = g.input((1, 4, 4), name="x")
+    >>> g.output(ln.max_pool(x, (2, 2)))
+    >>> p = g.compile()
+    >>> p(np.arange(16, dtype=np.float32).reshape(1, 4, 4))
+    array([[[ 5.,  7.],
+            [13., 15.]]], dtype=float32)
+    """
+
+    def __init__(self, graph: Graph, *, debug: bool = False, fuse: bool = True) -> None:
+        with speaking("Graph.compile"):
+            if not graph.outputs:
+                raise ArgumentError("G5", "at least one output", "none", "Call g.output(y).")
+        self.graph = graph
+        self.debug, self.fuse = debug, fuse
+        self._derived: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+        self._inputs = graph.inputs
+        self._names = [n.name for n in self._inputs]
+        self._build()
+
+    # ---- compiling
+
+    def _build(self) -> None:
+        simple = simplified(self.graph, self.fuse)
+        steps = make_steps(simple, self.fuse)
+        nodes = simple.nodes
+        arguments: dict[int, int] = {}
+        sizes: list[tuple[int, bool]] = []
+
+        def argument(at: int, write: bool) -> None:
+            arguments[at] = len(sizes)
+            sizes.append((bytes_of(nodes[at]), write))
+
+        for at in simple.input_ids():
+            argument(at, False)
+        used = {steps.root(r) for s in steps.steps for r in s.reads if r is not None}
+        constants = [at for at, n in enumerate(nodes) if n.value is not None and at in used]
+        for at in constants:
+            argument(at, False)
+        self._constants = [nodes[at].value for at in constants]
+        # An output has memory of its own, unless it is a copy of an input, of a constant, or of an earlier output.
+        self._outputs: list[tuple[Node, Array | int | None]] = []
+        earlier: dict[int, int] = {}
+        for at in simple.outputs:
+            root, n = steps.root(at), nodes[at]
+            if n.dtype.kind != "f" or nodes[root].name is not None:
+                self._outputs.append((n, self._names.index(nodes[root].name) - len(self._inputs)))
+            elif nodes[root].value is not None:
+                self._outputs.append((n, nodes[root].value))
+            elif root in earlier:
+                self._outputs.append((n, earlier[root]))
+            else:
+                earlier[root] = len(self._outputs)
+                self._outputs.append((n, None))
+                argument(root, True)
+        memory = place(steps, arguments)
+        listed = [
+            (s.task, [-1 if r is None else memory.slot_of[steps.root(r)] for r in (*s.reads, s.writes)])
+            for s in steps.steps
+        ]
+        self._plan = _native.Plan(listed, memory.slots, sizes, memory.arena)
+        self._memory, self._steps, self._simple = memory, steps, simple
+
+    # ---- running
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """The outputs for arrays given in the order of the inputs, or by name; several outputs are a tuple."""
+        arrays, kind = self._take(inputs, named)
+        if self.debug:
+            self._look_for_nan(arrays)
+        results = self._run(arrays)
+        given = [give(r, kind) for r in results]
+        return given[0] if len(given) == 1 else tuple(given)
+
+    def run(self, *inputs: Any, arithmetic: str = "fast", **named: Any) -> Any:
+        """The outputs in an arithmetic."""
+        if arithmetic != "fast":
+            got = f"arithmetic={shown(arithmetic)}"
+            raise ArgumentError("D9", 'arithmetic among "fast"', got, 'Leave it out for "fast".', who="Program.run")
+        return self(*inputs, **named)
+
+    def _take(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Array], str]:
+        """Rule G9."""
+        if not named and len(inputs) == len(self._inputs):
+            arrays = []
+            for a, n in zip(inputs, self._inputs, strict=True):
+                if type(a) is not np.ndarray or a.dtype != n.dtype or a.shape != n.shape or not a.flags.c_contiguous:
+                    break
+                arrays.append(a)
+            else:
+                return arrays, "numpy"
+        with speaking("Program"):
+            wanted = ", ".join(f"{n.name} : {n.short}" for n in self._inputs)
+            unknown = [k for k in named if k not in self._names]
+            missing = [k for k in self._names[len(inputs) :] if k not in named]
+            twice = [k for k in self._names[: len(inputs)] if k in named]
+            if unknown or missing or twice or len(inputs) > len(self._inputs):
+                wrong = (
+                    [f"an unknown {k}" for k in unknown] + [f"no {k}" for k in missing] + [f"{k} twice" for k in twice]
+                )
+                got = " and ".join(wrong) or f"{len(inputs)} arrays"
+                raise ArgumentError("G9", f"the inputs ({wanted})", got, "By position or by name.")
+            given = [*inputs, *(named[k] for k in self._names[len(inputs) :] if k is not None)]
+            arrays, kinds = [], []
+            for a, n in zip(given, self._inputs, strict=True):
+                t = take_integers(a, str(n.name)) if n.dtype == np.int64 else take(a, str(n.name))
+                if t.array.shape != n.shape:
+                    need = f"{n.name} of shape {n.shape}"
+                    raise ShapeError("G9", need, f"shape {t.array.shape}", "Shapes are part of a program.")
+                if t.array.dtype != n.dtype:
+                    need = f"{n.name} of dtype {n.dtype}"
+                    raise DTypeError("G9", need, f"dtype {t.array.dtype}", f"Pass {n.name}.astype(np.{n.dtype}).")
+                arrays.append(np.require(t.array, None, ["C", "A"]))
+                kinds.append(t.kind)
+            one_kind(kinds)
+        return arrays, kinds[0] if kinds else "numpy"
+
+    def _run(self, arrays: Sequence[Array], seconds: Array | None = None) -> list[Array]:
+        results = [allocate(n.shape, n.dtype) for n, _ in self._outputs]
+        made = [y for y, (_, source) in zip(results, self._outputs, strict=True) if source is None]
+        try:
+            self._plan.run(*arrays, *self._constants, *made, seconds=seconds)
+        except ValueError as error:  # a value that a kernel refuses: a label out of range, a beta of zero
+            hint = "The operator's own rules say which."
+            raise ArgumentError("G9", "values that the operators take", str(error), hint, who="Program") from error
+        for y, (n, source) in zip(results, self._outputs, strict=True):
+            if source is not None:  # a constant, an input (counted from the end) or an earlier output
+                both = (*results, *arrays)
+                y[...] = (both[source] if isinstance(source, int) else source).reshape(n.shape)
+        return results
+
+    def _look_for_nan(self, arrays: Sequence[Array]) -> None:
+        """Node by node, to name the first that makes a NaN."""
+
+        def compute(n: Node, operands: list[Any]) -> Any:
+            assert n.kind is not None
+            y = apply(n.kind, operands, "fast", *n.options)
+            fresh = not any(a is not None and a.dtype.kind == "f" and np.isnan(a).any() for a in operands)
+            if fresh and np.isnan(y).any():
+                at = tuple(int(v) for v in np.argwhere(np.isnan(y))[0])
+                raise ArgumentError(
+                    "G10",
+                    "no NaN (debug=True)",
+                    f"one from {n.kind.name} : {n.short} at {at}",
+                    f"It was built at {n.line}." if n.line else "Look at its inputs.",
+                    who=n.kind.name,
+                )
+            return y
+
+        for _ in self.graph.each(arrays, compute):
+            pass
+
+    # ---- derivatives
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        """The outputs and their derivatives in the direction of the tangents, one per input; None is zero."""
+        with speaking("Program.jvp"):
+            if len(primals) != len(self._inputs) or len(tangents) != len(primals):
+                got = f"{len(primals)} primals and {len(tangents)} tangents"
+                raise ArgumentError("G9", f"{len(self._inputs)} primals and as many tangents", got, "None is zero.")
+        moving = tuple(t is not None for t in tangents)
+        program = self._derive(("jvp", moving), lambda: _jvp_graph(self.graph, moving))
+        results = program(*primals, *(t for t in tangents if t is not None))
+        n = len(self.graph.outputs)
+        y, dy = results[:n], results[n:]
+        return (y[0], dy[0]) if n == 1 else (tuple(y), tuple(dy))
+
+    def vjp(self, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+        """The outputs, and the pullback: from one cotangent per output to one per input."""
+        forward, backward = self._pair()
+        results = forward(*primals)
+        results = results if isinstance(results, tuple) else (results,)
+        n = len(self.graph.outputs)
+        y, kept = results[:n], results[n:]
+
+        def pullback(cotangent: Any) -> tuple[Any, ...]:
+            """One cotangent per input."""
+            given = cotangent if n > 1 else (cotangent,)
+            back = backward(*kept, *given)
+            parts = iter(back if isinstance(back, tuple) else (back,))
+            return tuple(next(parts) if i.dtype.kind == "f" else np.zeros(i.shape, i.dtype) for i in self._inputs)
+
+        return (y[0] if n == 1 else tuple(y)), pullback
+
+    def _derive(self, key: Any, make: Callable[[], Graph]) -> Program:
+        with self._lock:
+            if key not in self._derived:
+                self._derived[key] = Program(make(), debug=self.debug, fuse=self.fuse)
+            known: Program = self._derived[key]
+            return known
+
+    def _pair(self) -> tuple[Program, Program]:
+        with self._lock:
+            if "vjp" not in self._derived:
+                forward, backward = _vjp_graphs(self.graph)
+                self._derived["vjp"] = (
+                    Program(forward, debug=self.debug, fuse=self.fuse),
+                    Program(backward, debug=self.debug, fuse=self.fuse),
+                )
+            pair: tuple[Program, Program] = self._derived["vjp"]
+            return pair
+
+    # ---- looking
+
+    def stats(self, *inputs: Any, repeat: int = 5) -> Stats:
+        """Time per step (the median of some runs on `inputs`, or on ones), memory and work."""
+        arrays = self._take(inputs, {})[0] if inputs else [np.ones(n.shape, n.dtype) for n in self._inputs]
+        times = np.empty((repeat, len(self._steps.steps)))
+        for row in times:
+            self._run(arrays, row)
+        median = np.median(times, axis=0)
+        from lunette.graph.text import line
+
+        nodes = tuple(
+            NodeTime(
+                " + ".join(line(self._simple, k) if k == s.node else self._simple.nodes[k].kind.name for k in s.covers),
+                float(t),
+                s.flops,
+            )  # type: ignore[union-attr]
+            for s, t in zip(self._steps.steps, median, strict=True)
+        )
+        return Stats(
+            nodes,
+            float(median.sum()),
+            sum(s.flops for s in self._steps.steps),
+            self._memory.arena,
+            self._memory.largest_live,
+            sum(a.nbytes for a in self._constants if a is not None),
+        )
+
+    def __repr__(self) -> str:
+        return f"Program({len(self._steps.steps)} steps, {self._memory.arena} bytes)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.graph, self.debug, self.fuse)
+
+
+def _rebuilt(graph: Graph, debug: bool, fuse: bool) -> Program:
+    return Program(graph, debug=debug, fuse=fuse)
+
+
+# ---- graphs of derivatives
+
+
+def replay(graph: Graph, values: Sequence[Any]) -> list[Any]:
+    """The outputs of a graph, computed by the public operators on values of any kind."""
+
+    def compute(n: Node, operands: list[Any]) -> Any:
+        assert n.kind is not None
+        return apply(n.kind, operands, "fast", *n.options)
+
+    known = [v for _, v in graph.each(values, compute)]
+    return [known[i] for i in graph.outputs]
+
+
+def _copied_inputs(new: Graph, graph: Graph) -> list[Var]:
+    return [new.append(Node(n.shape, n.dtype, name=n.name)) for n in graph.inputs]
+
+
+def _jvp_graph(graph: Graph, moving: Sequence[bool]) -> Graph:
+    from lunette.graph.transform import jvp
+
+    new = Graph()
+    new.lines = False
+    primals = _copied_inputs(new, graph)
+    tangents = [
+        new.input(n.shape, n.dtype, f"tangent_of_{n.name}") if m else None
+        for n, m in zip(graph.inputs, moving, strict=True)
+    ]
+    y, dy = jvp(lambda *values: replay(graph, values), primals, tangents)
+    new.output(*(_as_var(new, v) for v in y), *(_as_var(new, v) for v in dy))
+    return new
+
+
+def _as_var(graph: Graph, value: Any) -> Var:
+    return value if isinstance(value, Var) else graph.constant(value)
+
+
+def _vjp_graphs(graph: Graph) -> tuple[Graph, Graph]:
+    """Forward with everything that backward needs as further outputs, and backward, which begins with those."""
+    from lunette.graph.transform import vjp
+
+    joint = Graph()
+    joint.lines = False
+    primals = _copied_inputs(joint, graph)
+    moving = [v for v in primals if v.dtype.kind == "f"]
+
+    def f(*chosen: Any) -> list[Any]:
+        boxes = iter(chosen)
+        return replay(graph, [next(boxes) if v.dtype.kind == "f" else v for v in primals])
+
+    y, pullback = vjp(f, *moving)
+    results = [_as_var(joint, v).id for v in y]
+    split = len(joint.nodes)
+    cotangents = [joint.input(v.shape, v.dtype, f"cotangent_{at}") for at, v in enumerate(y)]
+    gradients = [_as_var(joint, g).id for g in pullback(list(cotangents))]
+
+    needed: set[int] = set(gradients)
+    kept: set[int] = set()
+    for at in range(len(joint.nodes) - 1, split - 1, -1):
+        if at in needed:
+            needed.update(i for i in joint.nodes[at].inputs if i is not None)
+    kept = {i for i in needed if i < split and joint.nodes[i].value is None}
+    constants = {i for i in needed if i < split and joint.nodes[i].value is not None}
+
+    forward = Graph()
+    forward.nodes = joint.nodes[:split]
+    order = sorted(kept)
+    forward.outputs = [*results, *order]
+
+    backward = Graph()
+    place = {i: backward.append(Node(joint.nodes[i].shape, joint.nodes[i].dtype, name=f"kept_{i}")).id for i in order}
+    place |= {i: backward.append(joint.nodes[i]).id for i in sorted(constants)}
+    for at in range(split, len(joint.nodes)):
+        n = joint.nodes[at]
+        moved = tuple(None if i is None else place.get(i, -1) for i in n.inputs)
+        if n.kind is not None and -1 in moved:
+            continue  # not needed
+        place[at] = backward.append(Node(n.shape, n.dtype, n.kind, n.options, moved, n.bound, n.name, n.value)).id
+    backward.outputs = [place[g] for g in gradients]
+    return forward, backward

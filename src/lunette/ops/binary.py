@@ -1,0 +1,348 @@
+"""Functions of pairs of cells, with NumPy's broadcasting.
+
+| rule | says                                                                           |
+|------|--------------------------------------------------------------------------------|
+| E1   | two shapes are equal, or one of them is 1, on every axis counted from the last |
+
+NaN propagates. maximum and minimum split ties, half to each side.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lunette import _native
+from lunette.number import (
+    Array,
+    Dual,
+    Interval,
+    Number,
+    divide,
+    each,
+    is_enclosure,
+    is_nan,
+    is_real,
+    like,
+    primal,
+    select,
+)
+from lunette.op import Case, Kernels, Shapes, case
+from lunette.ops.glue import Glue, broadcast, lift, make, shape_of
+from lunette.window import Shape
+
+_TWO: Mapping[str, Case] = {
+    "equal_shapes": case((2, 3), (2, 3)),
+    "row_and_column": case((2, 1), (3,)),
+    "point_and_plane": case((), (2, 2)),
+    "batch": case((2, 2, 3), (2, 1)),
+    "nothing": case((0, 3), (3,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Glue):
+    """A function of two cells, broadcast."""
+
+    arrays: ClassVar[tuple[str, ...]] = ("x", "y")
+    scalars: ClassVar[tuple[str, ...]] = ("x", "y")
+    cases: ClassVar[Mapping[str, Case]] = _TWO
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        x, y = shapes
+        assert x is not None and y is not None
+        broadcast(x, y)
+        return cls(*options)
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        x, y = shapes
+        assert x is not None and y is not None
+        return broadcast(x, y)
+
+    @abstractmethod
+    def cell(self, a: Number, b: Number) -> Number:
+        """The function."""
+
+    def spec(self, *arrays: Array | None) -> Array:
+        x, y = arrays
+        assert x is not None and y is not None
+        return each(self.cell, *np.broadcast_arrays(x, y))
+
+    @classmethod
+    @abstractmethod
+    def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
+        """The derivative in one of the two, times t, whose shape is theirs together."""
+
+    @classmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        a, b = primals
+        shape = broadcast(shape_of(a), shape_of(b))
+        parts = [cls.chain(a, b, y, t, wrt) for wrt, t in enumerate(tangents) if t is not None]
+        parts = [p for p in parts if p is not None]
+        if not parts:
+            return None
+        whole = parts[0] if len(parts) == 1 else add(parts[0], parts[1])
+        return whole if shape_of(whole) == shape else make(_broadcast_to(), (whole,), shape)
+
+    @classmethod
+    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
+        back = cls.chain(*primals, y, g, wrt)
+        return None if back is None else sum_to(back, shape_of(primals[wrt]))
+
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        return Kernels(_native.binary(dtype.char, self.name, list(shapes[0] or ()), list(shapes[1] or ())))
+
+
+class Add(Binary):
+    """The sum."""
+
+    name: ClassVar[str] = "add"
+    monotone: ClassVar[bool] = True
+
+    def cell(self, a: Number, b: Number) -> Number:
+        return a + b
+
+    @classmethod
+    def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
+        return t
+
+
+class Sub(Binary):
+    """The difference."""
+
+    name: ClassVar[str] = "sub"
+
+    def cell(self, a: Number, b: Number) -> Number:
+        return a - b
+
+    @classmethod
+    def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
+        return mul(t, -1) if wrt else t
+
+
+class Mul(Binary):
+    """The product."""
+
+    name: ClassVar[str] = "mul"
+    linear_in: ClassVar[tuple[int, ...]] = (0, 1)
+
+    def cell(self, a: Number, b: Number) -> Number:
+        return a * b
+
+    @classmethod
+    def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
+        return mul(t, x if wrt else y)
+
+
+class Div(Binary):
+    """The quotient."""
+
+    name: ClassVar[str] = "div"
+    needs: ClassVar[str] = "division"
+    positive: ClassVar[bool] = True
+    linear_in: ClassVar[tuple[int, ...]] = (0,)
+
+    def cell(self, a: Number, b: Number) -> Number:
+        return divide(a, b)
+
+    @classmethod
+    def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
+        return mul(div(mul(t, z), y), -1) if wrt else div(t, y)
+
+
+class Maximum(Binary):
+    """The greater of two."""
+
+    name: ClassVar[str] = "maximum"
+    needs: ClassVar[str] = "order"
+    monotone: ClassVar[bool] = True
+
+    def cell(self, a: Number, b: Number) -> Number:
+        return select([a, b], "split")
+
+    @classmethod
+    def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
+        return prefer(y, x, t) if wrt else prefer(x, y, t)
+
+
+class Minimum(Binary):
+    """The lesser of two."""
+
+    name: ClassVar[str] = "minimum"
+    needs: ClassVar[str] = "order"
+    monotone: ClassVar[bool] = True
+
+    def cell(self, a: Number, b: Number) -> Number:
+        return -select([-a, -b], "split")
+
+    @classmethod
+    def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
+        return prefer(x, y, t) if wrt else prefer(y, x, t)
+
+
+class Gate(Binary):
+    """T where x is positive, zero elsewhere: the derivative of relu at x, times t."""
+
+    arrays: ClassVar[tuple[str, ...]] = ("x", "t")
+    scalars: ClassVar[tuple[str, ...]] = ()
+    name: ClassVar[str] = "gate"
+    needs: ClassVar[str] = "order"
+    linear_in: ClassVar[tuple[int, ...]] = (1,)
+
+    def cell(self, a: Number, b: Number) -> Number:
+        a = primal(a)
+        if is_nan(a):
+            return a * b
+        if is_enclosure(a) and not (a > 0 or a < 0):
+            return Interval(0, 1) * b if isinstance(a, Interval) else type(a)(0.5, 0.5) * b
+        return b if a > 0 else 0 * b
+
+    @classmethod
+    def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
+        return gate(x, t) if wrt else None
+
+
+class Equal(Binary):
+    """1 where the two are equal, 0 elsewhere. Its derivative is zero."""
+
+    name: ClassVar[str] = "equal"
+    needs: ClassVar[str] = "order"
+
+    def cell(self, a: Number, b: Number) -> Number:
+        p, q = primal(a), primal(b)
+        if is_nan(p) or is_nan(q):
+            return p + q
+        if (is_enclosure(p) or is_enclosure(q)) and not (p < q or q < p):
+            return Interval(0, 1) if isinstance(p, Interval) or isinstance(q, Interval) else type(p)(0.5, 0.5)
+        return like(int(p == q), p)
+
+    @classmethod
+    def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Prefer(Glue):
+    """T where x > y, half of t where they are equal, zero elsewhere: what a maximum of the two passes on to x."""
+
+    name: ClassVar[str] = "prefer"
+    arrays: ClassVar[tuple[str, ...]] = ("x", "y", "t")
+    needs: ClassVar[str] = "order"
+    linear_in: ClassVar[tuple[int, ...]] = (2,)
+    cases: ClassVar[Mapping[str, Case]] = {"line": case((4,), (4,), (4,)), "plane": case((2, 2), (2, 2), (2, 2))}
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        for s in shapes[1:]:
+            assert s is not None and shapes[0] is not None
+            if s != shapes[0]:
+                broadcast(s, (*shapes[0], -1))
+        return cls()
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        assert shapes[0] is not None
+        return shapes[0]
+
+    def spec(self, *arrays: Array | None) -> Array:
+        x, y, t = arrays
+        assert x is not None and y is not None and t is not None
+
+        def share(a: Number, b: Number, v: Number) -> Number:
+            return select([Dual(primal(a), v), Dual(primal(b), 0 * v)], "split").slope
+
+        return each(share, x, y, t)
+
+    @classmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        return None if tangents[2] is None else prefer(primals[0], primals[1], tangents[2])
+
+    @classmethod
+    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
+        return prefer(primals[0], primals[1], g) if wrt == 2 else None
+
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        return Kernels(_native.prefer(dtype.char, prod(shapes[0] or ())))
+
+
+# ---- the functions
+
+
+def _broadcast_to() -> Any:
+    from lunette.ops.layout import BroadcastTo  # layout is made of these functions
+
+    return BroadcastTo
+
+
+def sum_to(value: Any, shape: Shape) -> Any:
+    """The adjoint of broadcasting `shape` to the shape of `value`."""
+    from lunette.ops.layout import reshape
+    from lunette.ops.reduce import Sum
+
+    now = shape_of(value)
+    if now == shape:
+        return value
+    lead = len(now) - len(shape)
+    axes = (*range(lead), *(lead + a for a, n in enumerate(shape) if n == 1 and now[lead + a] != 1))
+    summed = make(Sum, (value,), axes, False) if axes else value
+    return summed if shape_of(summed) == shape else reshape(summed, shape)
+
+
+def add(x: Any, y: Any) -> Any:
+    """X + y, broadcast as NumPy does; a plain number takes the dtype of the other.
+
+    >>> import numpy as np, lunette as ln
+    >>> ln.add(np.ones((2, 1), np.float32), 0.5)
+    array([[1.5],
+           [1.5]], dtype=float32)
+    """
+    return make(Add, (x, y))
+
+
+def sub(x: Any, y: Any) -> Any:
+    """X - y."""
+    return make(Sub, (x, y))
+
+
+def mul(x: Any, y: Any) -> Any:
+    """X * y."""
+    return make(Mul, (x, y))
+
+
+def div(x: Any, y: Any) -> Any:
+    """X / y."""
+    return make(Div, (x, y))
+
+
+def maximum(x: Any, y: Any) -> Any:
+    """The greater of x and y; where they are equal, half of the derivative goes to each."""
+    return make(Maximum, (x, y))
+
+
+def minimum(x: Any, y: Any) -> Any:
+    """The lesser of x and y; where they are equal, half of the derivative goes to each."""
+    return make(Minimum, (x, y))
+
+
+def gate(x: Any, t: Any) -> Any:
+    """T where x is positive, zero elsewhere."""
+    return make(Gate, (x, t))
+
+
+def equal(x: Any, y: Any) -> Any:
+    """1 where x and y are equal, 0 elsewhere."""
+    return make(Equal, (x, y))
+
+
+def prefer(x: Any, y: Any, t: Any) -> Any:
+    """T where x > y, t/2 where they are equal, zero elsewhere."""
+    from lunette.ops.layout import broadcast_to
+
+    values = [lift(v, t) if is_real(v) else v for v in (x, y, t)]
+    shape = broadcast(broadcast(*map(shape_of, values[:2])), shape_of(t))
+    return make(Prefer, [v if shape_of(v) == shape else broadcast_to(v, shape) for v in values])

@@ -1,0 +1,392 @@
+"""Functions of single cells.
+
+| rule | says                                             |
+|------|--------------------------------------------------|
+| E3   | a slope, or an exponent, is a finite number      |
+
+NaN propagates. relu'(0) = abs'(0) = 0, leaky_relu'(0) = slope.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lunette import _native
+from lunette.errors import ArgumentError, DTypeError, shown
+from lunette.number import (
+    Array,
+    Dual,
+    Interval,
+    Number,
+    divide,
+    each,
+    is_enclosure,
+    is_float,
+    is_nan,
+    is_real,
+    like,
+    primal,
+    select,
+)
+from lunette.number import (
+    exp as exp_of,
+)
+from lunette.number import (
+    log as log_of,
+)
+from lunette.number import (
+    power as root_of,
+)
+from lunette.number import (
+    sign as sign_of,
+)
+from lunette.op import Case, Kernels, Shapes, case
+from lunette.ops.binary import add, div, gate, mul, sub
+from lunette.ops.glue import Glue, make
+from lunette.window import Shape
+
+_ONE: Mapping[str, Case] = {"line": case((5,)), "plane": case((2, 3)), "point": case(()), "nothing": case((0, 2))}
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(Glue):
+    """A function of each cell; its derivative is a factor per cell."""
+
+    cases: ClassVar[Mapping[str, Case]] = _ONE
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        (x,) = shapes
+        assert x is not None
+        return x
+
+    @abstractmethod
+    def cell(self, v: Number) -> Number:
+        """The function."""
+
+    @classmethod
+    @abstractmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        """The derivative at x, times t."""
+
+    def spec(self, *arrays: Array | None) -> Array:
+        (x,) = arrays
+        assert x is not None
+        return each(lambda v: v * 0 + v if is_nan(v) else self.cell(v), x)
+
+    @classmethod
+    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
+        return cls.chain(options, primals[0], y, tangents[0])
+
+    @classmethod
+    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
+        return cls.chain(options, primals[0], y, g)
+
+    def parameter(self) -> float:
+        """The number that the kernel needs beside x."""
+        return 0.0
+
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        return Kernels(_native.unary(dtype.char, self.name, prod(shapes[0] or ()), self.parameter()))
+
+
+class Neg(Unary):
+    """The negative."""
+
+    name: ClassVar[str] = "neg"
+    linear_in: ClassVar[tuple[int, ...]] = (0,)
+
+    def cell(self, v: Number) -> Number:
+        return -v
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        return neg(t)
+
+
+class Relu(Unary):
+    """The positive part."""
+
+    name: ClassVar[str] = "relu"
+    needs: ClassVar[str] = "order"
+    monotone: ClassVar[bool] = True
+
+    def cell(self, v: Number) -> Number:
+        return select([like(0, v), v], "first")
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        return gate(y, t)  # y is positive where x is, and is kept anyway
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyRelu(Unary):
+    """X where it is positive, slope*x elsewhere."""
+
+    slope: float = 0.01
+
+    name: ClassVar[str] = "leaky_relu"
+    needs: ClassVar[str] = "order"
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        return cls(check_number("slope", options[0]))
+
+    def cell(self, v: Number) -> Number:
+        low = like(self.slope, v) * v
+        return select([low, v], "first") if self.slope <= 1 else -select([-low, -v], "first")
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        low = mul(t, options[0])
+        return add(low, gate(x, sub(t, low)))
+
+    def parameter(self) -> float:
+        return self.slope
+
+
+class Sigmoid(Unary):
+    """1 / (1 + exp(-x))."""
+
+    name: ClassVar[str] = "sigmoid"
+    needs: ClassVar[str] = "exp"
+    monotone: ClassVar[bool] = True
+
+    def cell(self, v: Number) -> Number:
+        return divide(like(1, v), exp_of(-v) + like(1, v))
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        return mul(t, mul(y, sub(1, y)))
+
+
+class Tanh(Unary):
+    """The hyperbolic tangent."""
+
+    name: ClassVar[str] = "tanh"
+    needs: ClassVar[str] = "exp"
+    monotone: ClassVar[bool] = True
+
+    def cell(self, v: Number) -> Number:
+        return 1 - divide(like(2, v), exp_of(2 * v) + like(1, v))
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        return mul(t, sub(1, mul(y, y)))
+
+
+class Exp(Unary):
+    """E to the power x."""
+
+    name: ClassVar[str] = "exp"
+    needs: ClassVar[str] = "exp"
+    monotone: ClassVar[bool] = True
+
+    def cell(self, v: Number) -> Number:
+        return exp_of(v)
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        return mul(t, y)
+
+
+class Log(Unary):
+    """The natural logarithm."""
+
+    name: ClassVar[str] = "log"
+    needs: ClassVar[str] = "exp"
+    positive: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+
+    def cell(self, v: Number) -> Number:
+        return log_of(v)
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        return div(t, x)
+
+
+class Sqrt(Unary):
+    """The square root."""
+
+    name: ClassVar[str] = "sqrt"
+    needs: ClassVar[str] = "exp"
+    positive: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+
+    def cell(self, v: Number) -> Number:
+        return like(math.nan, v) if is_float(primal(v)) and primal(v) < 0 else root_of(v, 0.5)
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        return div(t, mul(y, 2))
+
+
+class Abs(Unary):
+    """The absolute value."""
+
+    name: ClassVar[str] = "abs"
+    needs: ClassVar[str] = "order"
+
+    def cell(self, v: Number) -> Number:
+        return select([v, -v], "split")
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        return mul(t, sign(x))
+
+
+class Sign(Unary):
+    """-1, 0 or 1. Its derivative is zero."""
+
+    name: ClassVar[str] = "sign"
+    needs: ClassVar[str] = "order"
+    monotone: ClassVar[bool] = True
+
+    def cell(self, v: Number) -> Number:
+        if isinstance(v, Dual):
+            return Dual(self.cell(v.value), 0 * v.slope)
+        if isinstance(v, Interval):
+            return Interval(sign_of(v.lo), sign_of(v.hi))
+        if is_enclosure(v):
+            return like(sign_of(v), v) if v > 0 or v < 0 else type(v)(0, 1)
+        return like(sign_of(v), v)
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        return None
+
+
+class StopGradient(Unary):
+    """X itself, with a derivative of zero."""
+
+    name: ClassVar[str] = "stop_gradient"
+    monotone: ClassVar[bool] = True
+
+    def cell(self, v: Number) -> Number:
+        return Dual(v.value, 0 * v.slope) if isinstance(v, Dual) else v
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        return None
+
+    def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
+        return Kernels(_native.unary(dtype.char, "copy", prod(shapes[0] or ()), 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Power(Unary):
+    """X to a fixed power: repeated products for whole exponents, roots of non-negative numbers for others."""
+
+    exponent: float = 1
+
+    name: ClassVar[str] = "power"
+    cases: ClassVar[Mapping[str, Case]] = {
+        "square": case((2, 3), exponent=2),
+        "cube": case((4,), exponent=3),
+        "itself": case((2,), exponent=1),
+        "nothing_left": case((2,), exponent=0),
+    }
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        p = check_number("exponent", options[0])
+        return cls(int(p) if float(p).is_integer() else p)
+
+    def cell(self, v: Number) -> Number:
+        p = self.exponent
+        if isinstance(p, int):
+            result = like(1, v) + 0 * v
+            for _ in range(p if p >= 0 else -p):
+                result = result * v
+            return result if p >= 0 else divide(like(1, v), result)
+        if is_float(primal(v)) and primal(v) < 0:
+            return like(math.nan, v)
+        return root_of(v, p) if p > 0 else divide(like(1, v), root_of(v, -p))
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        p = options[0]
+        return None if p == 0 else t if p == 1 else mul(t, mul(power(x, p - 1), p))
+
+    def parameter(self) -> float:
+        return float(self.exponent)
+
+
+# ---- the functions
+
+
+def neg(x: Any) -> Any:
+    """-x."""
+    return make(Neg, (x,))
+
+
+def relu(x: Any) -> Any:
+    """The positive part of x; its derivative at 0 is 0."""
+    return make(Relu, (x,))
+
+
+def leaky_relu(x: Any, slope: float = 0.01) -> Any:
+    """X where it is positive, slope*x elsewhere."""
+    return make(LeakyRelu, (x,), slope)
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    return make(Sigmoid, (x,))
+
+
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent."""
+    return make(Tanh, (x,))
+
+
+def exp(x: Any) -> Any:
+    """E to the power x."""
+    return make(Exp, (x,))
+
+
+def log(x: Any) -> Any:
+    """The natural logarithm."""
+    return make(Log, (x,))
+
+
+def sqrt(x: Any) -> Any:
+    """The square root."""
+    return make(Sqrt, (x,))
+
+
+def abs(x: Any) -> Any:
+    """The absolute value; its derivative at 0 is 0."""
+    return make(Abs, (x,))
+
+
+def sign(x: Any) -> Any:
+    """-1, 0 or 1."""
+    return make(Sign, (x,))
+
+
+def stop_gradient(x: Any) -> Any:
+    """X itself, which derivatives take for a constant."""
+    return make(StopGradient, (x,))
+
+
+def power(x: Any, exponent: float) -> Any:
+    """X to a fixed power; `x ** exponent` on variables."""
+    return make(Power, (x,), exponent)
+
+
+def check_number(name: str, value: Any) -> Any:
+    """Rule E3."""
+    if not is_real(value):
+        got = f"{name}={shown(value)} of type {type(value).__name__}"
+        raise DTypeError("E3", f"{name} as a number", got, "It is fixed, not an array.")
+    if not math.isfinite(value):
+        raise ArgumentError("E3", f"a finite {name}", f"{name}={shown(value)}", "Infinity and NaN make no function.")
+    return value if isinstance(value, int) else float(value)

@@ -1,0 +1,204 @@
+"""Derivatives of functions: against the specification on rationals, against each other, and nested."""
+
+from __future__ import annotations
+
+import time
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lunette as ln
+from lunette.number import Array, Dual, each, exact, total
+from lunette.ops import ALL, SmoothMaxPool
+
+seeds = st.integers(0, 2**32 - 1)
+EXACT = [k for k in ALL if k.needs != "exp"]
+
+
+def rationals(rng: Any, shape: tuple[int, ...]) -> Array:
+    return exact(rng.integers(-3, 4, shape))
+
+
+def dot(a: Any, b: Any) -> Any:
+    return total([p * q for p, q in zip(np.asarray(a, object).flat, np.asarray(b, object).flat, strict=True)])
+
+
+def network(x: Any, w: Any, v: Any) -> Any:
+    """Piecewise linear, so that rationals stay rational."""
+    h = ln.relu(ln.conv(x, w, padding=1, stride=2))
+    h = ln.max_pool(h, 2, stride=1) + ln.avg_pool(h, 2, stride=1)
+    return ln.linear(ln.flatten(h), v) * ln.global_avg_pool(h, keepdims=False)
+
+
+def arguments(seed: int) -> tuple[Array, ...]:
+    rng = np.random.default_rng(seed)
+    return tuple(rationals(rng, s) for s in ((2, 2, 4, 3), (2, 2, 3, 3), (2, 2)))
+
+
+@given(seeds)
+def test_jvp_of_a_function_is_the_function_on_dual_numbers(seed: int) -> None:
+    primals, tangents = arguments(seed), arguments(seed + 1)
+    y, dy = ln.jvp(network, primals, tangents)
+    on_duals = network(*(each(Dual, p, t) for p, t in zip(primals, tangents, strict=True)))
+    assert (y == each(lambda d: Dual.of(d).value, on_duals)).all()
+    assert (dy == each(lambda d: Dual.of(d).slope, on_duals)).all()
+
+
+@given(seeds)
+def test_vjp_is_the_adjoint_of_jvp(seed: int) -> None:
+    primals, tangents = arguments(seed), arguments(seed + 1)
+    y, dy = ln.jvp(network, primals, tangents)
+    value, pullback = ln.vjp(network, *primals)
+    g = rationals(np.random.default_rng(seed + 2), y.shape)
+    assert (value == y).all()
+    assert dot(dy, g) == total([dot(t, b) for t, b in zip(tangents, pullback(g), strict=True)])
+
+
+@given(seeds)
+def test_a_tangent_none_is_zero_and_structures_are_kept(seed: int) -> None:
+    x, w, v = arguments(seed)
+    t = arguments(seed + 1)
+
+    def f(p: Any, x: Any) -> Any:
+        return {"out": network(x, p["w"], p["v"]), "same": [x]}
+
+    y, dy = ln.jvp(f, ({"w": w, "v": v}, x), ({"w": t[1], "v": None}, None))
+    assert (dy["out"] == ln.jvp(network, (x, w, v), (0 * x, t[1], 0 * v))[1]).all()
+    assert (y["same"][0] == x).all() and (np.asarray(dy["same"][0]) == 0).all()
+
+
+def hessian_case(f: Any, x: Array, seed: int) -> None:
+    """Both orders of nesting give the same Hessian-vector product, and the Hessian is symmetric."""
+    rng = np.random.default_rng(seed)
+    s, t = (rng.standard_normal(x.shape) for _ in range(2))
+
+    def along(v: Array) -> Array:
+        return np.asarray(ln.jvp(ln.grad(f), (x,), (v,))[1])
+
+    forward_over_reverse = along(s)
+    reverse_over_forward = ln.grad(lambda y: ln.jvp(f, (y,), (s,))[1])(x)
+    reverse_over_reverse = ln.grad(lambda y: ln.sum(ln.grad(f)(y) * s))(x)
+    scale = 1e-9 * (1 + np.abs(forward_over_reverse).max())
+    assert np.abs(forward_over_reverse - reverse_over_forward).max() <= scale
+    assert np.abs(forward_over_reverse - reverse_over_reverse).max() <= scale
+    assert abs(np.sum(t * along(s)) - np.sum(s * along(t))) <= scale * x.size
+    h = 2.0**-13
+    slope = (ln.grad(f)(x + h * s) - ln.grad(f)(x - h * s)) / (2 * h)
+    # Cutting the series costs h*h times the third derivative, rounding 2**-52/h.
+    assert np.abs(slope - forward_over_reverse).max() <= 1e-4 * (1 + np.abs(slope).max())
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        pytest.param(lambda x: ln.sum(ln.smooth_max_pool(x, 2, beta=1.5, stride=1) ** 2), id="smooth_max_pool"),
+        pytest.param(
+            lambda x: ln.sum(ln.smooth_max_pool(x, 3, beta=-0.7, stride=2, padding=1) ** 2), id="smooth_padded"
+        ),
+        pytest.param(lambda x: ln.sum(ln.lp_pool(x, 2, p=3, stride=1) ** 2), id="lp_pool_3"),
+        pytest.param(lambda x: ln.sum(ln.lp_pool(x, 2) ** 3), id="lp_pool_2"),
+        pytest.param(lambda x: ln.sum(ln.max_pool(x, 2, stride=1) ** 2), id="max_pool"),
+        pytest.param(lambda x: ln.sum(ln.conv(x, ln.reshape(ln.sum(x, (0, 2, 3)), (1, 2, 1, 1))) ** 2), id="conv"),
+        pytest.param(lambda x: ln.sum(ln.softmax(ln.flatten(x)) * ln.tanh(ln.flatten(x))), id="softmax"),
+        pytest.param(lambda x: ln.sum(ln.sigmoid(x) * ln.exp(x) / (1 + ln.abs(x))), id="elementwise"),
+        pytest.param(lambda x: ln.sum(ln.max(x, axis=1) ** 2) + ln.mean(ln.log(1 + x * x)), id="reductions"),
+        pytest.param(lambda x: ln.sum((ln.flatten(x) @ ln.transpose(ln.flatten(x))) ** 2), id="matmul"),
+    ],
+)
+@given(seeds)
+def test_second_derivatives(f: Any, seed: int) -> None:
+    hessian_case(f, np.random.default_rng(seed).standard_normal((2, 2, 4, 4)), seed + 1)
+
+
+@given(seeds)
+def test_second_derivatives_in_beta(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((1, 2, 5))
+
+    def f(beta: Any) -> Any:
+        return ln.sum(ln.smooth_max_pool(x, 3, beta=beta, stride=1, spatial=1) ** 2)
+
+    beta, h = np.array(1.25), 2.0**-13
+    bend = ln.grad(ln.grad(f))(beta)
+    slope = (ln.grad(f)(beta + h) - ln.grad(f)(beta - h)) / (2 * h)
+    assert abs(bend - slope) <= 1e-4 * (1 + abs(slope))
+    mixed = ln.jvp(
+        ln.grad(lambda x, b: ln.sum(ln.smooth_max_pool(x, 3, beta=b, stride=1, spatial=1) ** 2)),
+        (x, beta),
+        (None, np.array(1.0)),
+    )[1]
+    over = ln.grad(
+        lambda y: ln.jvp(
+            lambda b: ln.sum(ln.smooth_max_pool(y, 3, beta=b, stride=1, spatial=1) ** 2), (beta,), (np.array(1.0),)
+        )[1]
+    )(x)
+    assert np.abs(mixed - over).max() <= 1e-9 * (1 + np.abs(over).max())
+
+
+def test_perturbations_are_not_confused() -> None:
+    def f(x: Any) -> Any:
+        return x * ln.jvp(lambda y: x + y, (np.array(1.0),), (np.array(1.0),))[1]
+
+    assert ln.jvp(f, (np.array(2.0),), (np.array(1.0),))[1] == 1.0
+
+
+def test_third_derivatives_by_nesting() -> None:
+    def cube(x: Any) -> Any:
+        return x**3
+
+    assert ln.grad(ln.grad(ln.grad(cube)))(np.array(5.0)) == 6.0
+
+
+def test_a_long_chain_is_linear_in_its_length() -> None:
+    def chain(n: int) -> Any:
+        def f(x: Any) -> Any:
+            for _ in range(n):
+                x = ln.relu(x)
+            return ln.sum(x)
+
+        return f
+
+    x = np.ones(4)
+    for n in (1000, 16_000):
+        assert (ln.grad(chain(n))(x) == 1).all()
+        assert ln.jvp(chain(n), (x,), (x,))[1] == 4
+    graph = ln.trace(chain(16_000), x)
+    assert len(graph.nodes) == 16_002
+    start = time.perf_counter()
+    program = graph.compile()
+    y, pullback = program.vjp(x)
+    assert y == 4 and (pullback(np.ones(()))[0] == 1).all()
+    assert time.perf_counter() - start < 60  # quadratic cost would take minutes; benchmarks measure
+
+
+def test_aux_argnums_and_dtype() -> None:
+    def f(a: Any, b: Any) -> Any:
+        return ln.sum(a * b), {"aux": a + b}
+
+    a, b = np.float32([1, 2]), np.float32([3, 4])
+    (value, aux), (ga, gb) = ln.value_and_grad(f, argnums=(0, -1), has_aux=True)(a, b)
+    assert value == 11 and (ga == b).all() and (gb == a).all() and ga.dtype == np.float32
+    assert type(aux["aux"]) is np.ndarray and (aux["aux"] == a + b).all()
+    g, aux = ln.grad(f, has_aux=True)(a, b)
+    assert (g == b).all() and (aux["aux"] == a + b).all()
+
+
+def test_rationals_through_jit_run_the_specification() -> None:
+    f = ln.jit(lambda x: ln.avg_pool(x, 2, spatial=1))
+    assert f(exact([[1, 2, 4]])).tolist() == [[Fraction(3, 2)]]
+
+
+@pytest.mark.parametrize("kind", [k for k in ALL if not issubclass(k, SmoothMaxPool)], ids=lambda k: k.name)
+def test_vjp_of_one_operator_is_its_own_vjp(kind: Any) -> None:
+    case = next(iter(kind.cases.values()))
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((2, *case.shapes[0])), *(rng.standard_normal(s) for s in case.shapes[1:])]
+    run = getattr(ln, kind.name)
+    y, pullback = ln.vjp(lambda *a: run(*a, **case.options), *arrays)
+    g = rng.standard_normal(y.shape)
+    for mine, own in zip(pullback(g), getattr(ln, f"{kind.name}_vjp")(tuple(arrays), g, **case.options), strict=True):
+        assert (mine == own).all()
