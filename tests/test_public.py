@@ -76,7 +76,7 @@ def test_operators_share_their_arguments() -> None:
 # ---- files
 
 
-ORDER = ["errors", "window", "number", "op", "ops", "array seeds", "spec explain", "__init__", "bench", "cli"]
+ORDER = ["errors", "window", "number", "op", "ops", "array seeds", "spec explain graph", "__init__", "bench demo", "cli"]
 
 
 def room_of(path: Path) -> str:
@@ -105,7 +105,7 @@ def test_imports_point_one_way() -> None:
             continue
         for there in imports_of(path):
             assert there in rank, f"{here} imports {there}, which belongs to a later layer"
-            allowed = rank[there] < rank[here] or (here == there and here in ("ops", "bench"))
+            allowed = rank[there] < rank[here] or (here == there and here in ("ops", "graph", "bench", "demo"))
             assert allowed, f"{path.name} imports {there}"
 
 
@@ -129,7 +129,7 @@ def test_rooms_have_their_sections_in_order(kind: type[Op]) -> None:
 
 def test_rooms_are_small() -> None:
     for path in (SOURCE / "ops").glob("*.py"):
-        assert len(path.read_text().splitlines()) <= 350, path.name
+        assert len(path.read_text().splitlines()) <= 400, path.name
 
 
 # ---- number types (contract, section 5)

@@ -14,6 +14,7 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import lunette as ln
 from lunette.number import Array
@@ -215,7 +216,98 @@ def _measure_all(session: Any, asked: Sequence[Any]) -> None:
         progress.update(task, description="done", refresh=True)
 
 
-# ---- demo
+# ---- draw, profile
+
+
+@app.command()
+def draw(
+    file: Annotated[Path, typer.Argument(help="a graph that graph.save(FILE) wrote")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="default: FILE with the ending .svg")] = None,
+) -> None:
+    """Draw a saved graph: every node with its operator, options, shape and weights, as an SVG picture.
+
+    lunette draw model.json -o model.svg
+    """
+    graph = ln.load(file)
+    target = output or file.with_suffix(".svg")
+    target.write_text(graph.to_svg(), encoding="utf-8")
+    out.print(f"wrote {target}: {graph!r}", soft_wrap=True, highlight=False, markup=False)
+
+
+@app.command()
+def profile(
+    file: Annotated[Path, typer.Argument(help="a graph that graph.save(FILE) wrote")],
+    threads: Annotated[int | None, typer.Option(min=1, help="default: as many as lunette uses anyway")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="runs; the median of each step is shown")] = 21,
+    top: Annotated[int | None, typer.Option(min=1, help="only the steps that take longest, longest first")] = None,
+) -> None:
+    """Compile a saved graph, run it on arrays of ones, and print what each step costs, and the memory.
+
+    lunette profile model.json --threads 1 --repeat 50
+    """
+    graph = ln.load(file)
+    before = ln.get_num_threads()
+    if threads is not None:
+        ln.set_num_threads(threads)
+    try:
+        used = ln.get_num_threads()
+        stats = graph.compile().stats(repeat=repeat)
+    finally:
+        ln.set_num_threads(before)
+    title = f"{file.name}: {len(graph.nodes)} nodes, {len(stats.nodes)} steps, {used} thread{'s' * (used != 1)}"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for name in ("time", "share", "GFLOP/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("step", overflow="fold")
+    steps = stats.nodes if top is None else sorted(stats.nodes, key=lambda n: -n.seconds)[:top]
+    for n in steps:
+        rate = f"{n.flops / n.seconds / 1e9:.1f}" if n.seconds and n.flops else ""
+        share = n.seconds / max(stats.seconds, 1e-12)
+        table.add_row(_time(n.seconds), f"{share:.1%}", rate, Text(n.text))
+    table.add_section()
+    rate = f"{stats.flops / max(stats.seconds, 1e-12) / 1e9:.1f}"
+    whole = _work(stats.flops) + ("" if top is None else f" in all {len(stats.nodes)} steps")
+    table.add_row(_time(stats.seconds), "100.0%", rate, whole, style="bold")
+    wide = out if out.is_terminal else Console(width=120)
+    wide.print(table, highlight=False)
+    wide.print(
+        f"memory: {_size(stats.arena)} for intermediate results (no plan needs less than {_size(stats.largest_live)}), "
+        f"{_size(stats.constants)} of constants",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:,.2f} ms" if seconds >= 1e-2 else f"{seconds * 1e6:,.1f} µs"
+
+
+def _work(flops: float) -> str:
+    return f"{flops / 1e9:,.2f} GFLOP" if flops >= 1e8 else f"{flops / 1e6:,.2f} MFLOP"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:,.2f} MiB" if count >= 2**20 else f"{count / 2**10:,.1f} KiB"
+
+
+# ---- demo and tour
+
+
+@app.command()
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="a short training: seconds, not the accuracy")] = False,
+    output: Annotated[Path, typer.Option(help="the folder for the page and the trained graph")] = Path("build/demo"),
+) -> None:
+    """Train a network on handwritten digits, check a gradient exactly, and write a page with pictures of it all.
+
+    lunette demo --output build/demo
+    """
+    if importlib.util.find_spec("sklearn") is None:
+        out.print("the digits are in scikit-learn: pip install 'lunette[demo]'", markup=False, highlight=False)
+        raise typer.Exit(2)
+    from lunette.demo.show import show  # not at the top: `lunette --help` is to be quick
+
+    show(output, quick, out if out.is_terminal else Console(width=120))
 
 
 def _exact(array: Array) -> str:
@@ -227,7 +319,7 @@ def _floats(array: Array) -> str:
 
 
 @app.command()
-def demo() -> None:
+def tour() -> None:
     """Run every operator on a small example, exactly and in float32, and draw a window."""
     x = [[3, 1, 4, 1, 5, 9]]
     w, up = [[[1, 0, -1]]], [[[1, 2, 1]]]

@@ -112,13 +112,13 @@ class Op(ABC):
 
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         """The derivative of one sample in the direction of the tangents; None is a zero tangent."""
-        raise self._no_derivative()
+        raise self.cannot()
 
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
         """The transpose of the derivative of one sample applied to g, one entry per primal."""
-        raise self._no_derivative()
+        raise self.cannot()
 
-    def _no_derivative(self) -> ArgumentError:
+    def cannot(self) -> ArgumentError:
         """Rule O5."""
         need = "an operator whose derivative is defined by itself"
         return ArgumentError("O5", need, self.name, "ln.jvp and ln.vjp differentiate derivatives, too.", who=self.name)

@@ -44,31 +44,31 @@ def load(path: str | os.PathLike[str]) -> Graph:
         try:
             content: Any = json.loads(where.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
-            raise _damaged("JSON", f"{where.name}: {shown(str(error))}") from error
+            raise damaged("JSON", f"{where.name}: {shown(str(error))}") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise _damaged(f'format "{FORMAT}"', f"{where.name}: {shown(_some(content, 'format'))}")
+            raise damaged(f'format "{FORMAT}"', f"{where.name}: {shown(_some(content, 'format'))}")
         if content.get("version") != VERSION:
             hint = "It was written by another version of lunette."
             raise ArgumentError("G8", f"version {VERSION}", f"{shown(content.get('version'))}", hint)
         lines, names = content.get("graph"), content.get("constants")
         for what, value in (("graph", lines), ("constants", names)):
             if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-                raise _damaged(f"{what} as a list of strings", shown(value))
+                raise damaged(f"{what} as a list of strings", shown(value))
         assert isinstance(lines, list) and isinstance(names, list)
         return read("\n".join(lines), _arrays(where.with_name(where.name + ".npz"), names) if names else {})
 
 
 def _arrays(path: Path, names: list[str]) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {n: file[n] for n in names}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError) as error:
-        raise _damaged(f"the constants in {path.name}", shown(str(error))) from error
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {n: arrays[n] for n in names}
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+        raise damaged(f"the constants in {path.name}", shown(str(error))) from error
 
 
 def _some(content: Any, key: str) -> Any:
     return content.get(key) if isinstance(content, dict) else type(content).__name__
 
 
-def _damaged(need: str, got: str) -> ArgumentError:
+def damaged(need: str, got: str) -> ArgumentError:
     return ArgumentError("G8", need, got, "The file was not written by lunette, or was damaged.")

@@ -13,6 +13,7 @@ A graph is well formed by construction. Whatever makes one otherwise (a parser, 
 | G7   | variables of one operator belong to one graph                                                |
 | G8   | a text, or a file, is one that lunette wrote                                                 |
 | G9   | a program gets one array per input, of its shape and dtype                                   |
+| G10  | with debug=True, no operator makes a NaN                                                     |
 """
 
 from __future__ import annotations
@@ -249,7 +250,8 @@ class Graph:
         for v in variables:
             if not isinstance(v, Var) or v.graph is not self:
                 got = shown(v) if not isinstance(v, Var) else "a variable of another graph"
-                raise ArgumentError("G5", "outputs that are variables of this graph", got, "", who="Graph.output")
+                hint = "Build them in this graph."
+                raise ArgumentError("G5", "outputs that are variables of this graph", got, hint, who="Graph.output")
             self.outputs.append(v.id)
 
     # ---- reading

@@ -234,14 +234,15 @@ def kernel_of(n: Node) -> _native.Task:
 
 def make_steps(graph: Graph, fuse: bool = True) -> Steps:
     """Nodes as tasks; reshapes as nothing; what can be fused, fused."""
-    uses, readers = _uses(graph, _needed(graph)), _readers(graph)
+    needed = _needed(graph)
+    uses, readers = _uses(graph, needed), _readers(graph, needed)
     plan = Steps(graph, [], {})
     done: set[int] = set()
     later: dict[int, Step] = {}  # a fused step runs in the place of its last node, when all it reads is there
     for at, n in enumerate(list(graph.nodes)):
         if at in later:
             plan.steps.append(later[at])
-        if n.kind is None or at in done:
+        if n.kind is None or at in done or at not in needed:
             continue
         if n.kind is Reshape:
             assert n.inputs[0] is not None
@@ -320,11 +321,11 @@ def _fused(graph: Graph, uses: Sequence[int], readers: Sequence[Sequence[int]], 
     return Step(task, [n.inputs[0], n.inputs[1], bias], last, at, flops_of(n), covers=covers)
 
 
-def _readers(graph: Graph) -> list[list[int]]:
+def _readers(graph: Graph, needed: set[int]) -> list[list[int]]:
     """For every node, the nodes that read it."""
     readers: list[list[int]] = [[] for _ in graph.nodes]
-    for k, n in enumerate(graph.nodes):
-        for i in n.inputs:
+    for k in sorted(needed):
+        for i in graph.nodes[k].inputs:
             if i is not None:
                 readers[i].append(k)
     return readers

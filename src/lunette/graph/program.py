@@ -14,7 +14,7 @@ from lunette.array import give, one_kind, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
 from lunette.graph.graph import Graph, Node, Var
 from lunette.graph.plan import bytes_of, make_steps, place, simplified
-from lunette.number import Array, allocate
+from lunette.number import Array, allocate, cells_of, each
 from lunette.op import apply
 
 
@@ -302,11 +302,18 @@ def _rebuilt(graph: Graph, debug: bool, fuse: bool) -> Program:
 # ---- graphs of derivatives
 
 
-def replay(graph: Graph, values: Sequence[Any]) -> list[Any]:
-    """The outputs of a graph, computed by the public operators on values of any kind."""
+def replay(graph: Graph, values: Sequence[Any], number: Callable[[Any], Any] | None = None) -> list[Any]:
+    """The outputs of a graph, computed by the public operators on values of any kind.
+
+    `number` converts the cells of constants, for values that are exact.
+    """
 
     def compute(n: Node, operands: list[Any]) -> Any:
         assert n.kind is not None
+        if number is not None:
+            operands = [
+                each(number, cells_of(a)) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in operands
+            ]
         return apply(n.kind, operands, "fast", *n.options)
 
     known = [v for _, v in graph.each(values, compute)]

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lunette.errors import ArgumentError, shown, speaking
+from lunette.errors import ArgumentError, LunetteError, shown, speaking
 from lunette.graph.graph import DTYPES, SHORT, Graph, Node, Var
 from lunette.number import Array
 from lunette.op import Op, parameters_of
@@ -177,6 +177,8 @@ def _arguments(graph: Graph, row: int, inside: str) -> tuple[list[Any], dict[str
             variable(graph, f"%{a.id[1:]}", row) if isinstance(a, ast.Name) else ast.literal_eval(a) for a in call.args
         ]
         return operands, {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+    except LunetteError:
+        raise
     except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError):
         raise refuse("variables and literals as arguments", f"line {row + 1}: {shown(inside)}") from None
 

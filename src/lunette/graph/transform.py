@@ -34,7 +34,7 @@ from lunette.op import Op, apply
 from lunette.ops.binary import add
 from lunette.ops.glue import lift, shape_of
 from lunette.ops.layout import broadcast_to
-from lunette.window import Shape, integer, is_sequence
+from lunette.window import Shape, integer
 
 _levels = count()
 
@@ -92,8 +92,9 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     (array(5.), array(2.))
     """
     with speaking("jvp"):
-        if not is_sequence(primals) or not is_sequence(tangents) or len(primals) != len(tangents):
-            got = f"{shown(type(primals).__name__)} and {shown(type(tangents).__name__)}"
+        tuples = isinstance(primals, tuple | list) and isinstance(tangents, tuple | list)
+        if not tuples or len(primals) != len(tangents):
+            got = " and ".join(f"{type(v).__name__} of {len(v)}" for v in (primals, tangents))
             raise DTypeError("T1", "primals and tangents as tuples of one length", got, "Write (x,) and (t,).")
         level = next(_levels)
         boxed = [_pushed(p, t, level) for p, t in zip(primals, tangents, strict=True)]
@@ -128,7 +129,10 @@ def checked(value: Any) -> Any:
         return value
     if isinstance(value, float | np.generic):
         value = np.asarray(value)
-    array = take(value, "an argument").array
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iub":
+        got = f"an array of dtype {value.dtype}"
+        raise DTypeError("T2", "float arrays to differentiate", got, "Whole numbers have no derivative: use argnums.")
+    array = take(value, "x").array
     return array if array.dtype == OBJECT else value
 
 
@@ -286,7 +290,7 @@ def value_and_grad(
         result = grads if isinstance(argnums, tuple | list) else grads[0]
         return ((y, aux) if has_aux else y), result
 
-    return update_wrapper(both, f)
+    return update_wrapper(both, f, updated=())
 
 
 def one_like(value: Any) -> Any:
@@ -319,7 +323,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
         value, g = both(*args, **kwargs)
         return (g, value[1]) if has_aux else g
 
-    return update_wrapper(gradient, f)
+    return update_wrapper(gradient, f, updated=())
 
 
 # ---- graphs from functions
@@ -362,9 +366,10 @@ def _traced(
 ) -> tuple[Graph, Any, list[Any]]:
     """The graph, the structure of the results, and the results that are no arrays."""
     graph = Graph()
-    variables = [
-        v if _is_static(v) else graph.input(shape_of(v), v.dtype, n) for v, n in zip(leaves, names, strict=True)
-    ]
+    variables = []
+    for v, n in zip(leaves, names, strict=True):
+        whole = not _is_static(v) and np.dtype(str(v.dtype).removeprefix("torch.")).kind in "iu"
+        variables.append(v if _is_static(v) else graph.input(shape_of(v), np.int64 if whole else v.dtype, n))
     results, out = optree.tree_flatten(f(*optree.tree_unflatten(tree, variables)), none_is_leaf=True)
     fixed: list[Any] = []
     for r in results:
@@ -393,7 +398,7 @@ class Jitted:
     def __init__(self, f: Callable[..., Any], debug: bool) -> None:
         self.f, self.debug = f, debug
         self.programs: dict[Any, tuple[Program, Any, list[Any]]] = {}
-        update_wrapper(self, f)
+        update_wrapper(self, f, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = optree.tree_flatten((args, kwargs))

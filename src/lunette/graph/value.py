@@ -15,7 +15,6 @@ class Value:
     """Something that lunette's functions take for an array."""
 
     __slots__ = ()
-    __array_ufunc__ = None  # so that numpy's arrays leave `array + value` to the value
 
     shape: Shape
 
@@ -66,18 +65,32 @@ class Value:
             "a decision that does not depend on values",
             f"a Python `if`, `while`, `and`, `or` or `not` on {self!r}",
             "Values are not known yet: use maximum, relu or a factor of 0 or 1, or branch on shapes.",
+            who=type(self).__name__,
         )
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """`array + value`: numpy asks first."""
+        own = _UFUNCS.get(ufunc.__name__) if method == "__call__" and not kwargs else None
+        return self.__array__(ufunc.__name__) if own is None else own(*inputs)
+
+    def __array__(self, name: Any = None, *args: Any, **kwargs: Any) -> Any:
         raise DTypeError(
             "G6",
             "lunette's functions on variables",
-            f"a NumPy function on {self!r}",
-            "Write ln.exp instead of np.exp; lunette.ops has what there is.",
+            f"NumPy's {name if isinstance(name, str) else 'array'} of {self!r}",
+            "Write ln.exp instead of np.exp.",
+            who=type(self).__name__,
         )
 
     def __float__(self) -> float:
-        raise DTypeError("G6", "a value that is known", f"float() of {self!r}", "Return it from the function instead.")
+        raise DTypeError(
+            "G6", "a value that is known", f"float() of {self!r}", "Return it instead.", who=type(self).__name__
+        )
 
     def __iter__(self) -> Any:
-        raise DTypeError("G6", "a variable as a whole", f"a loop over {self!r}", "Take parts with ln.slice.")
+        raise DTypeError(
+            "G6", "a variable as a whole", f"a loop over {self!r}", "Take parts with ln.slice.", who=type(self).__name__
+        )
+
+
+_UFUNCS = {"add": add, "subtract": sub, "multiply": mul, "divide": div, "matmul": matmul}

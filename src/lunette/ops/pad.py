@@ -121,10 +121,10 @@ class Slice(Layout):
                 "None in stop means the end.",
             )
         cut = []
-        for name, a, b, s, n in zip(["axis"] * entries, start, stop, step, x, strict=False):
+        for a, b, s, n in zip(start, stop, step, x, strict=False):
             every = 1 if s is None else integer("step", s)
             if every < 1:
-                raise ArgumentError("R5", "a step >= 1", f"step={every}", f"Reverse with another operator than {name}.")
+                raise ArgumentError("R5", "a step >= 1", f"step={every}", "Cells are taken from left to right.")
             ends = [None if v is None else integer("start or stop", v) for v in (a, b)]
             first, last, _ = _python_slice(ends[0], ends[1], every).indices(n)
             cut.append((first, max(first, last), every))

@@ -1,0 +1,427 @@
+"""Graphs: the same meaning on rationals, on kernels, fused and not, as text and from a file."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import threading
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lunette as ln
+from lunette.graph.check import check
+from lunette.graph.program import Program, replay
+from lunette.graph.text import kinds
+from lunette.number import Array, cells_of, each
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+# ---- random graphs
+
+
+class Builder:
+    """Random well-typed steps. Whole numbers and divisors that are powers of two: floats compute these exactly."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.graph = ln.Graph()
+        space = tuple(int(n) for n in self.rng.integers(2, 6, int(self.rng.integers(1, 4))))
+        self.x = self.graph.input((2, 2, *space), dtype="float64", name="x")
+        self.y = self.graph.input((2, 2, *space), dtype="float64", name="y")
+        self.made = [self.x, self.y]
+
+    def whole(self, shape: tuple[int, ...]) -> Array:
+        return self.rng.integers(-2, 3, shape).astype(np.float64)
+
+    def step(self) -> None:
+        rng = self.rng
+        v = self.made[int(rng.integers(len(self.made)))]
+        spatial = v.ndim - 2
+        room = spatial >= 1 and min(v.shape[2:], default=0) >= 2
+        choices = ["relu", "neg", "abs", "add", "sub", "maximum", "scale", "shift", "leaky", "slice", "pad", "concat"]
+        choices += ["reshape", "sum", "max", "transpose", "square", "stop"]
+        choices += (
+            ["conv", "conv_strided", "max_pool", "avg_pool", "up", "adaptive", "global", "linear"] * 2 if room else []
+        )
+        kind = choices[int(rng.integers(len(choices)))]
+        like = [o for o in self.made if o.shape == v.shape]
+        other = like[int(rng.integers(len(like)))]
+        channels = v.shape[1] if v.ndim > 1 else 1
+        match kind:
+            case "relu":
+                out = ln.relu(v)
+            case "neg":
+                out = -v
+            case "abs":
+                out = ln.abs(v)
+            case "add":
+                out = v + other
+            case "sub":
+                out = v - other
+            case "maximum":
+                out = ln.maximum(v, other)
+            case "scale":
+                out = v * self.whole((channels, *(1,) * spatial)) if spatial >= 0 else v * 2
+            case "shift":
+                out = v + self.whole((channels, *(1,) * spatial)) if spatial >= 0 else v + 1
+            case "leaky":
+                out = ln.leaky_relu(v, 0.25)
+            case "slice":
+                out = ln.slice(v, (0,) * v.ndim, v.shape, tuple(2 if n > 2 else 1 for n in v.shape))
+            case "pad":
+                out = ln.pad(v, ((0, 0), *((1, 0),) * (v.ndim - 1)) if v.ndim else (), 1)
+            case "concat":
+                out = ln.concat([v, other], v.ndim - 1) if v.ndim else v + v
+            case "reshape":
+                out = ln.reshape(v, (-1, *v.shape[1:])) if 0 not in v.shape else v + v
+            case "sum":
+                out = ln.sum(v, axis=v.ndim - 1, keepdims=True) if v.ndim else v + v
+            case "max":
+                out = ln.max(v, axis=0, keepdims=True) if v.ndim else v + v
+            case "transpose":
+                out = ln.transpose(v)
+            case "square":
+                out = ln.minimum(v, 3) * ln.maximum(ln.minimum(other, 2), -2)
+            case "stop":
+                out = ln.stop_gradient(v)
+            case "conv":
+                out = ln.conv(v, self.whole((2, channels, *(2,) * spatial)), self.whole((2,)), padding="same")
+            case "conv_strided":
+                out = ln.conv(v, self.whole((channels, 1, *(1,) * spatial)), stride=2, groups=channels)
+            case "up":
+                out = ln.conv_transpose(v, self.whole((channels, 1, *(2,) * spatial)), stride=2)
+            case "max_pool":
+                out = ln.max_pool(v, (2,) * spatial, stride=1, ties=("first", "split")[int(rng.integers(2))])
+            case "avg_pool":
+                out = ln.avg_pool(v, (2,) * spatial, stride=1, padding=1)
+            case "adaptive":
+                out = ln.adaptive_max_pool(v, (2,) * spatial)
+            case "global":
+                out = ln.global_max_pool(v, spatial=spatial, ties="split")
+            case _:
+                out = ln.linear(v, self.whole((3, v.shape[-1])), self.whole((3,)))
+        if np.prod(out.shape) <= 600:
+            self.made.append(out)
+
+
+def random_graph(seed: int) -> ln.Graph:
+    b = Builder(seed)
+    for _ in range(int(b.rng.integers(1, 9))):
+        b.step()
+    b.graph.output(b.made[-1])
+    if seed % 3 == 0:
+        b.graph.output(b.made[int(b.rng.integers(len(b.made)))])
+    return b.graph
+
+
+def inputs(graph: ln.Graph, seed: int) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(-3, 4, n.shape).astype(np.float64) for n in graph.inputs]
+
+
+def exactly(a: Array) -> Array:
+    return each(Fraction, cells_of(a))
+
+
+def several(y: Any) -> tuple[Any, ...]:
+    return y if isinstance(y, tuple) else (y,)
+
+
+def equal(floats: Any, rationals: Any) -> bool:
+    """Every float is the rational, where the rational is a float."""
+    return all(
+        f.shape == r.shape
+        and all(float(q) == p or Fraction(float(q)) != q for p, q in zip(f.flat, r.flat, strict=True))
+        for f, r in zip(several(floats), several(rationals), strict=True)
+    )
+
+
+@given(seeds)
+def test_a_program_is_the_specification(seed: int) -> None:
+    graph = random_graph(seed)
+    check(graph)
+    x = inputs(graph, seed)
+    exact = graph.eval(*map(exactly, x), number=Fraction)
+    for fuse in (True, False):
+        assert equal(Program(graph, fuse=fuse)(*x), exact)
+    on_rationals = replay(graph, [exactly(a) for a in x], Fraction)
+    assert all((p == q).all() for p, q in zip(on_rationals, several(exact), strict=True))
+
+
+@given(seeds)
+def test_derivatives_of_programs_are_those_of_the_specification(seed: int) -> None:
+    graph = random_graph(seed)
+    x, t = inputs(graph, seed), inputs(graph, seed + 1)
+    exact_x, exact_t = [exactly(a) for a in x], [exactly(a) for a in t]
+
+    def f(*values: Any) -> list[Any]:
+        return replay(graph, values, Fraction)
+
+    _, slopes = ln.jvp(f, exact_x, exact_t)
+    values, pullback = ln.vjp(f, *exact_x)
+    rng = np.random.default_rng(seed + 2)
+    g = [rng.integers(-3, 4, v.shape).astype(np.float64) for v in values]
+    back = pullback([exactly(a) for a in g])
+    left = sum((np.asarray(s * exactly(h), object).sum() for s, h in zip(slopes, g, strict=True)), Fraction(0))
+    right = sum((np.asarray(b * d, object).sum() for b, d in zip(back, exact_t, strict=True)), Fraction(0))
+    assert left == right
+    for fuse in (True, False):
+        program = Program(graph, fuse=fuse)
+        _, dy = program.jvp(x, t)
+        assert equal(dy, tuple(slopes) if isinstance(dy, tuple) else slopes[0])
+        _, back_of = program.vjp(*x)
+        assert equal(back_of(tuple(g) if len(g) > 1 else g[0]), back)
+
+
+@given(seeds)
+def test_a_graph_and_its_copies_agree_bit_for_bit(seed: int) -> None:
+    graph = random_graph(seed)
+    x = [a * np.float64(0.1) for a in inputs(graph, seed)]
+    from lunette.graph.text import named_constants
+
+    again = ln.Graph.parse(str(graph), named_constants(graph))
+    assert str(again) == str(graph)
+    for other in (again, pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph)):
+        for p, q in zip(several(graph.compile()(*x)), several(other.compile()(*x)), strict=True):
+            assert p.tobytes() == q.tobytes()
+
+
+@given(seeds)
+def test_saved_and_loaded(seed: int) -> None:
+    import tempfile
+
+    graph = random_graph(seed)
+    x = inputs(graph, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        graph.save(Path(folder) / "g.json")
+        again = ln.load(Path(folder) / "g.json")
+    assert str(again) == str(graph)
+    for p, q in zip(several(graph.compile()(*x)), several(again.compile()(*x)), strict=True):
+        assert p.tobytes() == q.tobytes()
+
+
+# ---- files that lunette did not write
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    graph = ln.Graph()
+    x = graph.input((1, 4, 4), name="x")
+    graph.output(ln.conv(x, np.ones((5, 1, 2, 2), np.float32)))
+    path = tmp_path / "g.json"
+    graph.save(path)
+    text = path.read_text()
+    content = json.loads(text)
+    rng = np.random.default_rng(0)
+    for _ in range(300):  # one character changed
+        at = int(rng.integers(len(text)))
+        path.write_text(text[:at] + chr(int(rng.integers(32, 127))) + text[at + 1 :])
+        try:
+            loaded = ln.load(path)
+        except ln.LunetteError:
+            continue
+        loaded.check()
+    hostile: list[Any] = [
+        [],
+        {},
+        {**content, "version": 2},
+        {**content, "graph": "return %0"},
+        {**content, "graph": ['%0 : f32[1] = input("x")', "return %7"]},
+        {**content, "graph": ['%0 : f32[1] = input("x")', "%1 : f32[1] = __import__(%0)", "return %1"]},
+        {**content, "graph": ['%0 : f32[1] = input("x")', "%1 : f32[1] = relu(%1)", "return %1"]},
+        {**content, "graph": ['%0 : f32[1] = input("x")', "%1 : f32[2] = relu(%0)", "return %1"]},
+        {**content, "graph": ['%0 : f32[1] = input("x")', "%1 : f32[1] = relu(%0, a=(lambda: 1)())", "return %1"]},
+        {**content, "graph": ['%0 : f32[999999999999] = input("x")', "%1 : f32[1] = relu(%0)", "return %1"]},
+        {**content, "constants": ["c1", "../../etc/passwd"]},
+        {**content, "constants": []},
+    ]
+    for wrong in hostile:
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(ln.LunetteError):
+            ln.load(path)
+    path.write_text(text)
+    beside = tmp_path / "g.json.npz"
+    data = beside.read_bytes()
+    np.savez(beside, c1=np.array([{"a": 1}], object))
+    with pytest.raises(ln.LunetteError):
+        ln.load(path)
+    for cut in (0, 10, len(data) // 2):
+        beside.write_bytes(data[:cut])
+        with pytest.raises(ln.LunetteError):
+            ln.load(path)
+    beside.unlink()
+    with pytest.raises(ln.LunetteError):
+        ln.load(path)
+
+
+def test_a_file_that_is_not_there_is_pythons_own_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ln.load(tmp_path / "none.json")
+
+
+# ---- programs
+
+
+def small() -> tuple[ln.Graph, Array]:
+    graph = ln.Graph()
+    x = graph.input((2, 3, 8, 8), name="x")
+    w = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    h = ln.relu(ln.conv(x, w, padding=1) + np.ones((4, 1, 1), np.float32))
+    graph.output(ln.max_pool(h, 2), ln.sum(h))
+    return graph, np.random.default_rng(1).standard_normal((2, 3, 8, 8)).astype(np.float32)
+
+
+def test_inputs_by_name_kinds_and_layouts() -> None:
+    import torch
+
+    graph, x = small()
+    program = graph.compile()
+    y, s = program(x)
+    for other in (program(x=x), program(np.asfortranarray(x)), program(x[::-1][::-1])):
+        assert (other[0] == y).all() and other[1] == s
+    from_torch = program(torch.from_numpy(x))
+    assert isinstance(from_torch[0], torch.Tensor) and (from_torch[0].numpy() == y).all()
+
+
+def test_programs_are_thread_safe_and_pickle() -> None:
+    graph, x = small()
+    program = pickle.loads(pickle.dumps(graph.compile()))
+    wanted = program(x)[0]
+    wrong: list[str] = []
+
+    def work() -> None:
+        for _ in range(50):
+            if not (program(x)[0] == wanted).all():
+                wrong.append("value")
+            y, pullback = program.vjp(x)
+            if pullback((np.ones_like(y[0]), np.ones_like(y[1])))[0].shape != x.shape:
+                wrong.append("shape")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_what_is_fused_and_shared() -> None:
+    graph, x = small()
+    program = graph.compile()
+    stats = program.stats(x)
+    assert [n.text.split("(")[0] for n in stats.nodes] == ["conv", "max_pool", "sum"]
+    assert stats.nodes[0].text.endswith("+ relu") and stats.arena == stats.largest_live
+    assert "GFLOP/s" in str(stats)
+    twice = ln.trace(lambda x: ln.relu(x) + ln.relu(x), x)
+    assert len(twice.compile().stats().nodes) == 2  # equal nodes are one
+
+
+def test_residuals_are_fused_in_either_order() -> None:
+    rng = np.random.default_rng(0)
+    w, v = (rng.integers(-2, 3, (2, 2, 3, 3)).astype(np.float32) for _ in range(2))
+    x = rng.integers(-2, 3, (1, 2, 5, 5)).astype(np.float32)
+    for f in (
+        lambda x: ln.relu(ln.conv(ln.relu(ln.conv(x, w, padding=1)), v, padding=1) + x),
+        lambda x: ln.relu(x + ln.conv(ln.relu(ln.conv(x, w, padding=1)), v, padding=1)),
+        lambda x: ln.relu(ln.conv(x, w, padding=1) + ln.conv(x, v, padding=1)),
+    ):
+        program = ln.trace(f, x).compile()
+        assert len(program.stats().nodes) == 2
+        assert (program(x) == f(x)).all() and (Program(program.graph, fuse=False)(x) == f(x)).all()
+
+
+def test_outputs_that_are_inputs_constants_and_twice() -> None:
+    graph = ln.Graph()
+    x = graph.input((2, 2), name="x")
+    y = ln.relu(x)
+    graph.output(x, graph.constant(np.float32([1, 2])), y, y, ln.reshape(y, (4,)), ln.reshape(x, (4,)))
+    a = np.float32([[1, -2], [3, -4]])
+    results = graph.compile()(a)
+    assert [r.tolist() for r in results] == [
+        [[1, -2], [3, -4]], [1, 2], [[1, 0], [3, 0]], [[1, 0], [3, 0]], [1, 0, 3, 0], [1, -2, 3, -4],
+    ]  # fmt: skip
+    results[0][...] = 9
+    assert (a == [[1, -2], [3, -4]]).all() and not np.shares_memory(results[2], results[3])
+
+
+def test_empty_arrays_run() -> None:
+    graph = ln.Graph()
+    x = graph.input((0, 3), name="x")
+    graph.output(ln.sum(ln.relu(x), axis=0), ln.relu(x))
+    s, y = graph.compile()(np.empty((0, 3), np.float32))
+    assert s.tolist() == [0, 0, 0] and y.shape == (0, 3)
+
+
+def test_nan_is_found_on_request() -> None:
+    def f(x: Any) -> Any:
+        return ln.sum(ln.relu(ln.log(x)))
+
+    x = np.float32([1, -1])
+    assert np.isnan(ln.jit(f)(x))
+    with pytest.raises(ln.ArgumentError) as caught:
+        ln.jit(f, debug=True)(x)
+    text = str(caught.value)
+    assert text.startswith("log [G10] needs no NaN") and "at (1,)" in text and "test_graph.py:" in text
+
+
+def test_every_operator_has_its_rules() -> None:
+    table = ln.rules()
+    assert set(table) == set(kinds()) and {"conv", "max_pool", "relu", "conv_vjp_w", "max_pool_jvp"} <= set(table)
+    assert all({"spec", "kernel", "jvp", "vjp"} <= r for r in table.values())
+
+
+def test_jit_compiles_once_per_shape_and_static_argument() -> None:
+    built = []
+
+    @ln.jit
+    def f(x: Any, p: Any, mode: str = "relu") -> Any:
+        built.append(x.shape)
+        return {"y": ln.relu(x) * p["scale"] if mode == "relu" else x * p["scale"], "mode": mode}
+
+    x = np.float32([1, -1])
+    for _ in range(3):
+        assert f(x, {"scale": 2.0})["y"].tolist() == [2, 0]
+    assert len(built) == 1
+    assert f(x, {"scale": 3.0})["y"].tolist() == [3, 0]
+    assert f(x, {"scale": 3.0}, mode="id") == {"y": pytest.approx([3, -3]), "mode": "id"}
+    assert f(np.float32([[1]]), {"scale": np.float32([2])})["y"].tolist() == [[2]]
+    assert len(built) == 4
+
+
+def test_derivatives_of_jitted_functions_and_jitted_derivatives() -> None:
+    @ln.jit
+    def f(x: Any) -> Any:
+        return ln.sum(ln.tanh(x) ** 3)
+
+    x = np.linspace(-1, 1, 5)
+    plain = ln.grad(lambda x: ln.sum(ln.tanh(x) ** 3))(x)
+    assert np.allclose(ln.grad(f)(x), plain, rtol=1e-12) and np.allclose(ln.jit(ln.grad(f))(x), plain, rtol=1e-12)
+    hessian = ln.jit(lambda x, t: ln.jvp(ln.grad(f), (x,), (t,))[1])
+    assert np.allclose(hessian(x, x), ln.jvp(ln.grad(f), (x,), (x,))[1], rtol=1e-12)
+
+
+def test_labels_are_integers() -> None:
+    f = ln.jit(lambda logits, labels: ln.cross_entropy(logits, labels))
+    logits = np.random.default_rng(0).standard_normal((3, 4))
+    for labels in (np.array([0, 3, 1]), np.array([0, 3, 1], np.int32)):
+        assert f(logits, labels) == pytest.approx(ln.cross_entropy(logits, labels), rel=1e-14)
+    with pytest.raises(ln.ArgumentError, match=r"label 4 is not in 0\.\.3"):
+        f(logits, np.array([0, 4, 1]))
+
+
+def test_large_constants_are_named_in_the_text() -> None:
+    graph = ln.Graph()
+    x = graph.input((20,), name="x")
+    graph.output(x + np.arange(20, dtype=np.float32))
+    assert 'constant("c1")' in str(graph)
+    with pytest.raises(ln.ArgumentError, match="the array of constant c1"):
+        ln.Graph.parse(str(graph))
+    again = ln.Graph.parse(str(graph), {"c1": np.arange(20, dtype=np.float32)})
+    assert str(again) == str(graph)

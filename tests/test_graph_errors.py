@@ -1,0 +1,445 @@
+"""Every numbered rule of graphs, transformations and the operators between the window operators says its sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lunette
+from lunette.graph.graph import Node
+from lunette.ops.derivative import vjp_of
+from test_errors import refused
+
+ln: Any = lunette  # wrong types are the point of this file
+X, V = np.zeros((2, 3, 4)), np.zeros(3)
+T = '%0 : f32[2] = input("x")\n%1 : f32[2] = relu(%0)\nreturn %1'
+g, h = ln.Graph(), ln.Graph()
+gx, hx = g.input((2, 3), name="x"), h.input((2, 3), name="x")
+
+
+def prog() -> Any:
+    graph = ln.Graph()
+    graph.output(ln.relu(graph.input((2,), name="x")))
+    return graph.compile()
+
+
+def bad(change: Callable[[Node], Node]) -> None:
+    graph = ln.Graph()
+    graph.output(ln.relu(graph.input((2,), name="x")))
+    graph.nodes[1] = change(graph.nodes[1])
+    graph.check()
+
+
+def a_vjp() -> Any:
+    options = (2, None, 0, 1, False, "first", False, 1)
+    return vjp_of(lunette.ops.MaxPool, 0).of(((1, 4), (1, 2)), *options)
+
+
+def test_e1_shapes_broadcast() -> None:
+    refused(
+        lambda: ln.add(X, V),
+        ln.ShapeError,
+        "add [E1] needs shapes that are equal, or 1, on each axis counted from the last; got (2, 3, 4) and "
+        "(3,). Reshape one of them: axes are added in front only.",
+    )
+
+
+def test_e2_axes_are_those_of_x() -> None:
+    refused(lambda: ln.sum(X, axis=3), ln.ArgumentError, "sum [E2] needs axis in -3..2; got axis=3. x has 3 axes.")
+    refused(
+        lambda: ln.sum(X, axis=(0, 0)),
+        ln.ArgumentError,
+        "sum [E2] needs axes that differ; got axis=(0, 0). Name each axis once.",
+    )
+
+
+def test_e3_fixed_numbers_are_finite() -> None:
+    refused(
+        lambda: ln.leaky_relu(X, "a"),
+        ln.DTypeError,
+        "leaky_relu [E3] needs slope as a number; got slope='a' of type str. It is fixed, not an array.",
+    )
+    refused(
+        lambda: ln.power(X, float("inf")),
+        ln.ArgumentError,
+        "power [E3] needs a finite exponent; got exponent=inf. Infinity and NaN make no function.",
+    )
+
+
+def test_e4_something_to_reduce() -> None:
+    refused(
+        lambda: ln.mean(np.zeros((0, 2)), axis=0),
+        ln.ShapeError,
+        "mean [E4] needs at least one cell; got shape (0, 2). Axes (0,) have none.",
+    )
+
+
+def test_r1_as_many_cells() -> None:
+    refused(
+        lambda: ln.reshape(X, (5, 5)),
+        ln.ShapeError,
+        "reshape [R1] needs a shape of 24 cells; got shape (5, 5). x has shape (2, 3, 4).",
+    )
+
+
+def test_r2_a_permutation() -> None:
+    refused(
+        lambda: ln.transpose(X, (0, 0, 1)),
+        ln.ArgumentError,
+        "transpose [R2] needs a permutation of 3 axes; got axes=(0, 0, 1). Name every axis once.",
+    )
+
+
+def test_r3_shapes_that_join() -> None:
+    refused(
+        lambda: ln.concat([X, V], 0),
+        ln.ShapeError,
+        "concat [R3] needs shapes that agree on all axes but 0; got (2, 3, 4) and (3,). Reshape one.",
+    )
+
+
+def test_r4_padding_of_arrays() -> None:
+    refused(
+        lambda: ln.pad(X, -1),
+        ln.ArgumentError,
+        "pad [R4] needs padding >= 0 as an int or a (lo, hi) pair for each of 3 axes; got padding=-1. Axes "
+        "without padding have (0, 0).",
+    )
+    refused(
+        lambda: ln.pad(X, (1, 2)),
+        ln.ArgumentError,
+        "pad [R4] needs padding >= 0 as an int or a (lo, hi) pair for each of 3 axes; got padding=(1, 2). "
+        "Axes without padding have (0, 0).",
+    )
+
+
+def test_r5_parts_of_arrays() -> None:
+    refused(
+        lambda: ln.slice(X, (0,), (1, 2)),
+        ln.ArgumentError,
+        "slice [R5] needs start, stop and step with one entry each for at most 3 axes; got start=(0,), "
+        "stop=(1, 2), step=None. None in stop means the end.",
+    )
+    refused(
+        lambda: ln.slice(X, (0,), (2,), (0,)),
+        ln.ArgumentError,
+        "slice [R5] needs a step >= 1; got step=0. Cells are taken from left to right.",
+    )
+    refused(
+        lambda: ln.slice(X, (0,) * 4, (1,) * 4),
+        ln.ArgumentError,
+        "slice [R5] needs start, stop and step with one entry each for at most 3 axes; got start=(0, 0, 0, "
+        "0), stop=(1, 1, 1, 1), step=None. None in stop means the end.",
+    )
+
+
+def test_p1_inner_sizes_agree() -> None:
+    refused(
+        lambda: ln.matmul(X, V),
+        ln.ShapeError,
+        "matmul [P1] needs equal inner sizes: (.., m, k) and (.., k, n); got (6, 4) and (3, 1). Transpose or "
+        "reshape one of them.",
+    )
+    refused(
+        lambda: ln.matmul(X, 2.0),
+        ln.ShapeError,
+        "matmul [P1] needs arrays with axes; got (2, 3, 4) and (). Multiply numbers with mul.",
+    )
+
+
+def test_p2_linear_layers() -> None:
+    refused(
+        lambda: ln.linear(X, np.zeros((3, 3))),
+        ln.ShapeError,
+        "linear [P2] needs x of shape (.., in) and w of shape (out, in); got (2, 3, 4) and (3, 3). Transpose w.",
+    )
+    refused(
+        lambda: ln.linear(X, np.zeros((2, 4)), V),
+        ln.ShapeError,
+        "linear [P2] needs b.shape == (2,); got b.shape=(3,). Leave b out for a bias of zero.",
+    )
+
+
+def test_b1_statistics_per_channel() -> None:
+    refused(
+        lambda: ln.batch_norm(X, V, V, V, np.zeros(2)),
+        ln.ShapeError,
+        "batch_norm [B1] needs x of shape (batch, channels, ..) and one entry per channel; got x.shape=(2, "
+        "3, 4), shift.shape=(2,). Channels are axis 1.",
+    )
+
+
+def test_q1_labels_are_classes() -> None:
+    refused(
+        lambda: ln.cross_entropy(X, np.zeros((2, 3), int)),
+        ln.ShapeError,
+        "cross_entropy [Q1] needs labels of shape (2, 4); got shape (2, 3). One label for each row of logits.",
+    )
+    refused(
+        lambda: ln.cross_entropy(np.zeros((2, 3)), np.array([0, 3])),
+        ln.ArgumentError,
+        "one_hot [Q1] needs labels in 0..2; got labels from 0 to 3. There are as many classes as logits in a row.",
+    )
+
+
+def test_o5_derivatives_of_derivatives() -> None:
+    refused(
+        lambda: a_vjp().jvp((), ()),
+        ln.ArgumentError,
+        "max_pool_vjp_x [O5] needs an operator whose derivative is defined by itself; got max_pool_vjp_x. "
+        "ln.jvp and ln.vjp differentiate derivatives, too.",
+    )
+
+
+def test_t1_tangents_like_primals() -> None:
+    refused(
+        lambda: ln.jvp(ln.relu, X, X),
+        ln.DTypeError,
+        "jvp [T1] needs primals and tangents as tuples of one length; got ndarray of 2 and ndarray of 2. "
+        "Write (x,) and (t,).",
+    )
+    refused(
+        lambda: ln.jvp(ln.relu, (X,), (V,)),
+        ln.ShapeError,
+        "jvp [T1] needs a tangent of shape (2, 3, 4); got shape (3,). Like its primal.",
+    )
+    refused(
+        lambda: ln.jvp(lambda d: d["a"], ({"a": X},), ({"a": X, "b": X},)),
+        ln.ShapeError,
+        "jvp [T1] needs a tangent of structure PyTreeSpec({'a': *}); got PyTreeSpec({'a': *, 'b': *}, "
+        "NoneIsLeaf). None stands for a zero tangent.",
+    )
+
+
+def test_t2_what_has_a_derivative() -> None:
+    refused(
+        lambda: ln.grad(ln.sum)(np.arange(3)),
+        ln.DTypeError,
+        "vjp [T2] needs float arrays to differentiate; got an array of dtype int64. Whole numbers have no "
+        "derivative: use argnums.",
+    )
+
+
+def test_t3_gradients_of_scalars() -> None:
+    refused(
+        lambda: ln.grad(ln.relu)(X),
+        ln.ShapeError,
+        "grad [T3] needs a function with one result, without axes; got shape (2, 3, 4). Take ln.sum or ln.mean of it.",
+    )
+    refused(
+        lambda: ln.grad(lambda x: (x, x))(np.zeros(())),
+        ln.ShapeError,
+        "grad [T3] needs a function with one result, without axes; got tuple. Take ln.sum or ln.mean of it.",
+    )
+
+
+def test_t4_argnums_are_arguments() -> None:
+    refused(
+        lambda: ln.grad(ln.sum, argnums=1)(X),
+        ln.ArgumentError,
+        "grad [T4] needs argnums in 0..0; got argnums=1. It counts positional arguments.",
+    )
+
+
+def test_t5_cotangents_like_results() -> None:
+    refused(
+        lambda: ln.vjp(ln.relu, X)[1](V),
+        ln.ShapeError,
+        "pullback [T5] needs a cotangent of shape (2, 3, 4); got shape (3,). Like y.",
+    )
+    refused(
+        lambda: ln.vjp(ln.relu, X)[1]((X, X)),
+        ln.ShapeError,
+        "pullback [T5] needs a cotangent of structure PyTreeSpec(*, NoneIsLeaf); got PyTreeSpec((*, *), "
+        "NoneIsLeaf). One entry per result.",
+    )
+
+
+def test_g1_nodes_in_order() -> None:
+    refused(
+        lambda: ln.Graph.parse('%0 : f32[2] = input("x")\n%1 : f32[2] = relu(%3)\nreturn %1'),
+        ln.ArgumentError,
+        "Graph.parse [G1] needs a variable of an earlier line; got %3 in line 2. Nodes come in order.",
+    )
+    refused(
+        lambda: bad(lambda n: replace(n, inputs=(5,))),
+        ln.ArgumentError,
+        "Graph.check [G1] needs inputs that are earlier nodes; got %1 reads %5. The graph was not made by "
+        "lunette, or was damaged.",
+    )
+
+
+def test_g2_types_of_nodes() -> None:
+    refused(
+        lambda: ln.Graph.parse(T.replace("[2] = relu", "[3] = relu")),
+        ln.ArgumentError,
+        "Graph.parse [G2] needs f32[2] from relu; got line 2 says f32[3]. The operator's shape rule decides.",
+    )
+    refused(
+        lambda: bad(lambda n: replace(n, shape=(7,))),
+        ln.ArgumentError,
+        "Graph.check [G2] needs shapes and dtypes that the operators give; got %1 : f32[7] where relu gives "
+        "f32[2]. The graph was not made by lunette, or was damaged.",
+    )
+
+
+def test_g3_inputs_have_names() -> None:
+    refused(
+        lambda: g.input((2,), name="x"),
+        ln.ArgumentError,
+        "Graph.input [G3] needs a name of its own, an identifier; got name='x'. Or leave it out.",
+    )
+    refused(
+        lambda: g.input(3),
+        ln.DTypeError,
+        "Graph.input [G3] needs a shape as a tuple; got shape=3. Write (n,) for one axis.",
+    )
+    refused(
+        lambda: g.input((-1,)),
+        ln.ArgumentError,
+        "Graph.input [G3] needs at most 32 sizes >= 0; got shape=(-1,). Every size is known.",
+    )
+
+
+def test_g4_constants_have_types() -> None:
+    refused(
+        lambda: ln.Graph.parse("%0 : f32[2] = constant([1.0])\nreturn %0"),
+        ln.ArgumentError,
+        "Graph.parse [G4] needs a constant of shape (2,) and dtype float32; got shape (1,), dtype float32. Line 1.",
+    )
+
+
+def test_g5_outputs_of_the_graph() -> None:
+    refused(
+        lambda: ln.Graph().compile(),
+        ln.ArgumentError,
+        "Graph.compile [G5] needs at least one output; got none. Call g.output(y).",
+    )
+    refused(
+        lambda: g.output(hx),
+        ln.ArgumentError,
+        "Graph.output [G5] needs outputs that are variables of this graph; got a variable of another graph. "
+        "Build them in this graph.",
+    )
+    refused(
+        lambda: g.output(X),
+        ln.ArgumentError,
+        "Graph.output [G5] needs outputs that are variables of this graph; got array([[[0., 0., 0., 0.], "
+        "[0., 0., 0., 0.], [0., 0., 0., 0.]], [[0., 0., 0., 0.], [0., 0., 0., 0.], [0., 0., 0., 0.]]]). "
+        "Build them in this graph.",
+    )
+    refused(
+        lambda: ln.jit(lambda x: 1)(X),
+        ln.ArgumentError,
+        "trace [G5] needs a function that returns arrays; got [1]. Return what it computes.",
+    )
+
+
+def test_g6_values_decide_nothing() -> None:
+    refused(
+        lambda: bool(gx),
+        ln.DTypeError,
+        "Var [G6] needs a decision that does not depend on values; got a Python `if`, `while`, `and`, `or` "
+        "or `not` on Var(%0 : f32[2,3]). Values are not known yet: use maximum, relu or a factor of 0 or 1, "
+        "or branch on shapes.",
+    )
+    refused(
+        lambda: np.exp(gx),
+        ln.DTypeError,
+        "Var [G6] needs lunette's functions on variables; got NumPy's exp of Var(%0 : f32[2,3]). Write "
+        "ln.exp instead of np.exp.",
+    )
+    refused(
+        lambda: float(gx),
+        ln.DTypeError,
+        "Var [G6] needs a value that is known; got float() of Var(%0 : f32[2,3]). Return it instead.",
+    )
+    refused(
+        lambda: list(gx),
+        ln.DTypeError,
+        "Var [G6] needs a variable as a whole; got a loop over Var(%0 : f32[2,3]). Take parts with ln.slice.",
+    )
+    refused(
+        lambda: ln.max_pool(gx, 1, return_indices=True, spatial=0),
+        ln.ArgumentError,
+        "max_pool [G6] needs values, not indices, in a graph; got return_indices=True. Call the function on arrays.",
+    )
+
+
+def test_g7_one_graph() -> None:
+    refused(
+        lambda: ln.add(gx, hx),
+        ln.ArgumentError,
+        "add [G7] needs variables of one graph; got variables of two graphs. Build in one of them.",
+    )
+
+
+def test_g8_a_text_of_a_graph() -> None:
+    refused(
+        lambda: ln.Graph.parse("nonsense"),
+        ln.ArgumentError,
+        "Graph.parse [G8] needs `%0 : dtype[sizes] = operator(...)`; got line 1: 'nonsense'. str(graph) "
+        "shows what the text of a graph looks like.",
+    )
+    refused(
+        lambda: ln.Graph.parse(T.replace("relu", "reul")),
+        ln.ArgumentError,
+        "Graph.parse [G8] needs an operator of lunette; got 'reul' in line 2. str(graph) shows what the text "
+        "of a graph looks like.",
+    )
+    refused(
+        lambda: ln.Graph.parse(T.replace("relu(%0)", "relu(%0, a=1)")),
+        ln.ArgumentError,
+        "Graph.parse [G8] needs an option among none; got a in line 2. str(graph) shows what the text of a "
+        "graph looks like.",
+    )
+    refused(
+        lambda: ln.Graph.parse(T + "\nx"),
+        ln.ArgumentError,
+        "Graph.parse [G8] needs `return %i, ...` as the last line; got line 3: 'return %1'. str(graph) shows "
+        "what the text of a graph looks like.",
+    )
+
+
+def test_g9_one_array_per_input() -> None:
+    refused(
+        lambda: prog()(X),
+        ln.ShapeError,
+        "Program [G9] needs x of shape (2,); got shape (2, 3, 4). Shapes are part of a program.",
+    )
+    refused(
+        lambda: prog()(np.zeros(2)),
+        ln.DTypeError,
+        "Program [G9] needs x of dtype float32; got dtype float64. Pass x.astype(np.float32).",
+    )
+    refused(
+        lambda: prog()(),
+        ln.ArgumentError,
+        "Program [G9] needs the inputs (x : f32[2]); got no x. By position or by name.",
+    )
+    refused(
+        lambda: prog()(y=X),
+        ln.ArgumentError,
+        "Program [G9] needs the inputs (x : f32[2]); got an unknown y and no x. By position or by name.",
+    )
+    refused(
+        lambda: prog().jvp((X,), ()),
+        ln.ArgumentError,
+        "Program.jvp [G9] needs 1 primals and as many tangents; got 1 primals and 0 tangents. None is zero.",
+    )
+    refused(
+        lambda: prog().run(np.zeros(2, "f"), arithmetic="x"),
+        ln.ArgumentError,
+        'Program.run [D9] needs arithmetic among "fast"; got arithmetic=\'x\'. Leave it out for "fast".',
+    )
+
+
+def test_g10_nan_on_request() -> None:
+    with pytest.raises(ln.ArgumentError) as caught:
+        ln.jit(lambda x: ln.log(x), debug=True)(np.array([-1.0]))
+    start = "log [G10] needs no NaN (debug=True); got one from log : f64[1] at (0,). It was built at "
+    assert str(caught.value).startswith(start) and __file__ in str(caught.value)
