@@ -394,6 +394,12 @@ def test_n6_the_output_fits_into_memory(monkeypatch: pytest.MonkeyPatch) -> None
         "got shape (1, 9223372036854775809), 442721857769029238832 bytes. Take less padding, a larger stride or "
         "a smaller batch.",
     )
+    refused(
+        lambda: ln.global_max_pool(np.broadcast_to(np.float32(1), (1, 1, 2**40))),
+        ln.ShapeError,
+        "global_max_pool (d=1) [N6] needs x that fits into 1073741824 bytes of memory; "
+        "got shape (1, 1, 1099511627776), 4398046511104 bytes. It has to be copied: pass fewer cells.",
+    )
 
 
 def test_n7_cells_of_one_call_go_together() -> None:

@@ -27,7 +27,7 @@ import numpy as np
 
 from lunette import ops
 from lunette.errors import ArgumentError, DTypeError, shown, speaking
-from lunette.number import OBJECT, Array, allocate, as_dtype, cells_in, cells_of, is_real, meeting
+from lunette.number import OBJECT, Array, allocate, as_dtype, cells_in, cells_of, check_fits, is_real, meeting
 from lunette.op import (
     Bound,
     Op,
@@ -63,6 +63,7 @@ class Taken:
 def take(x: object, name: str) -> Taken:
     """Any array, without a copy where it is one already."""
     if type(x) is np.ndarray and x.dtype in FLOAT and x.dtype.isnative:
+        check_fits(x, name)
         return Taken(x)
     if isinstance(x, np.ma.MaskedArray):
         raise DTypeError(
@@ -111,6 +112,7 @@ def _converted(convert: Callable[[Any], Any], x: Any, name: str) -> Any:
 def _checked(x: Array, name: str, kind: str = "numpy") -> Array:
     if x.dtype == OBJECT:
         return cells_of(x, name)
+    check_fits(x, name)
     native = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
     if native.dtype in FLOAT or native.dtype in HALF:
         return native
@@ -223,9 +225,12 @@ def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: str, options: Seq
         return None
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, depth: int = 2) -> bool:
+    """Numbers and words, and rows and pairs of them: a list may contain itself."""
     kind = type(value)
-    return kind in _PLAIN or (kind in (tuple, list) and len(value) <= 64 and all(map(_is_plain, value)))
+    if kind in _PLAIN:
+        return True
+    return depth > 0 and kind in (tuple, list) and len(value) <= 64 and all(_is_plain(v, depth - 1) for v in value)
 
 
 _PLAIN = frozenset((int, float, bool, str, type(None)))
