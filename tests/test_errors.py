@@ -427,6 +427,13 @@ def test_o1_the_operator_exists() -> None:
         "lp_pool, adaptive_avg_pool, adaptive_max_pool, global_avg_pool, global_max_pool; "
         "got op='pool'. Pass its name or the function.",
     )
+    refused(
+        lambda: ln.output_shape("maxpool", (1, 2, 3)),
+        ln.ArgumentError,
+        "output_shape [O1] needs an operator among conv, conv_transpose, max_pool, avg_pool, smooth_max_pool, "
+        "lp_pool, adaptive_avg_pool, adaptive_max_pool, global_avg_pool, global_max_pool; "
+        "got op='maxpool'. Did you mean max_pool?",
+    )
 
 
 def test_o2_arguments_the_operator_has() -> None:
@@ -447,7 +454,7 @@ def test_o2_arguments_the_operator_has() -> None:
         ln.ArgumentError,
         "max_pool (d=1) [O2] needs arguments among (x, kernel, stride, padding, dilation, ceil_mode, ties, "
         "return_indices, spatial, arithmetic); "
-        "got an unknown stide. Arrays come first, options are keywords.",
+        "got an unknown stide. Did you mean stride?",
     )
     refused(
         lambda: ln.max_pool_vjp((X,), X, kernel=2, x=1),
@@ -691,8 +698,8 @@ def test_d1_dtypes_that_are_served() -> None:
         lambda: jax.jit(lambda x: ln.max_pool(x, 2))(jnp.zeros((1, 1, 4))),
         ln.DTypeError,
         "max_pool (d=1) [D1] needs an array whose values NumPy can read; "
-        "got x of type DynamicJaxprTracer: 'DynamicJaxprTracer has no attribute __dlpack_device__'. Pass a NumPy "
-        "array.",
+        "got x as a tracer of JAX (DynamicJaxprTracer). "
+        "Call it outside of jax.jit, grad and vmap: derivatives come from ln.<op>_vjp and ln.<op>_jvp.",
     )
 
 

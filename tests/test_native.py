@@ -80,7 +80,12 @@ def test_the_problems_below_use_every_kernel(monkeypatch: pytest.MonkeyPatch) ->
 
     def noted(name: str) -> Any:
         kernel = getattr(_native, name)
-        return lambda *arguments: (unused.discard(name), kernel(*arguments))[1]
+
+        def call(*arguments: Any) -> Any:
+            unused.discard(name)
+            return kernel(*arguments)
+
+        return call
 
     for name in tuple(unused):
         monkeypatch.setattr(_native, name, noted(name))

@@ -26,7 +26,7 @@ import ml_dtypes
 import numpy as np
 
 from lunette import ops
-from lunette.errors import ArgumentError, DTypeError, shown, speaking
+from lunette.errors import ArgumentError, DTypeError, meant, shown, speaking
 from lunette.number import OBJECT, Array, allocate, as_dtype, cells_in, cells_of, check_fits, is_real, meeting
 from lunette.op import (
     Bound,
@@ -80,6 +80,13 @@ def take(x: object, name: str) -> Taken:
 
 def _take_foreign(x: Any, name: str) -> Taken:
     kind = type(x).__module__.partition(".")[0].removesuffix("lib")
+    if kind == "jax" and isinstance(x, importlib.import_module("jax").core.Tracer):
+        raise DTypeError(
+            "D1",
+            "an array whose values NumPy can read",
+            f"{name} as a tracer of JAX ({type(x).__name__})",
+            "Call it outside of jax.jit, grad and vmap: derivatives come from ln.<op>_vjp and ln.<op>_jvp.",
+        )
     device = getattr(x, "device", "")
     if getattr(x, "requires_grad", False):
         raise DTypeError(
@@ -461,8 +468,9 @@ def lookup(op: Any) -> tuple[Callable[..., Any], type[Op]]:
     for kind, function in ops.ALL.items():
         if op is function or op is kind or (isinstance(op, str) and op == kind.name):
             return function, kind
-    names = ", ".join(kind.name for kind in ops.ALL)
-    raise ArgumentError("O1", f"an operator among {names}", f"op={shown(op)}", "Pass its name or the function.")
+    names = [kind.name for kind in ops.ALL]
+    hint = meant(op, names, "Pass its name or the function.")
+    raise ArgumentError("O1", f"an operator among {', '.join(names)}", f"op={shown(op)}", hint)
 
 
 def output_shape(op: Any, *shapes: Shape, **options: Any) -> Shape:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, meant, shown, speaking
 from lunette.number import Array
 from lunette.window import Shape, is_sequence
 
@@ -222,11 +222,12 @@ def named_request(
     asked: Request = function(**{**absent, **known, x: Placeholder()})
     asked = replace(asked, operands=(given.get(x), *asked.operands[1:]))
     if wrong or missing:
+        unknown = next((n for n in given if n not in parameters), None)
         raise ArgumentError(
             "O2",
             f"arguments among ({', '.join(parameters)})",
             " and ".join(wrong + missing),
-            "Arrays come first, options are keywords.",
+            meant(unknown, parameters, "Arrays come first, options are keywords."),
             who=function.__name__,
             d=None if missing else known_rank(asked.kind, map(outline, asked.operands), lead, asked.options),
         )
