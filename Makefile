@@ -38,7 +38,7 @@ sanitize: $(VENV)/installed-tests ## kernels and random calls under the address,
 aarch64: $(VENV)/installed-tests ## cross-compile, and test the kernels under an emulator
 	scripts/need.sh aarch64
 	scripts/aarch64.sh $(VENV) -m pytest -q -p no:cacheprovider tests/test_kernels.py
-	PYTHONPATH=tests LUNETTE_FUZZ_FOREIGN=0 scripts/aarch64.sh $(VENV) tests/fuzz.py 1 0 500
+	LUNETTE_FUZZ_FOREIGN=0 scripts/aarch64.sh $(VENV) tests/fuzz.py 1 0 500
 
 need:
 	scripts/need.sh sanitize aarch64

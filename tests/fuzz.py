@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -47,7 +46,7 @@ KINDS: dict[str, type[Op]] = {kind.name: kind for kind in ALL}
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 FOREIGN = os.getenv("LUNETTE_FUZZ_FOREIGN", "1") != "0"
 SLOW = 5.0  # seconds of processor time that one call may take
-PATIENCE = 60.0  # seconds without a next call after which the process hangs
+PATIENCE = 120.0  # seconds without a next call after which the process hangs
 MEMORY = 2**18  # bytes: larger outputs are refused, so that what is refused does not depend on the machine
 EVERY = 4  # one in so many calls is compared with the specification
 
@@ -444,16 +443,12 @@ class Report:
 
 def watch(seed: int, first: int, stop: int) -> Report:
     """Run calls in a process of its own."""
-    here = Path(__file__)
     with tempfile.TemporaryFile() as place, tempfile.TemporaryFile("w+") as said:
         place.truncate(8)
         with mmap.mmap(place.fileno(), 8) as at:
-            command = [sys.executable, str(here), *map(str, (seed, first, stop, place.fileno()))]
-            env = {**os.environ, "PYTHONPATH": f"{here.parent}{os.pathsep}{os.getenv('PYTHONPATH', '')}"}
+            command = [sys.executable, __file__, *map(str, (seed, first, stop, place.fileno()))]
             at[:8] = first.to_bytes(8, "little")
-            process = subprocess.Popen(
-                command, stdout=said, stderr=subprocess.STDOUT, env=env, pass_fds=[place.fileno()]
-            )
+            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, pass_fds=[place.fileno()])
             seen, since = at[:8], time.monotonic()
             while process.poll() is None:
                 time.sleep(0.05)
