@@ -3,7 +3,7 @@
 # Needs no root and changes nothing outside build/aarch64: Debian's Python for arm64 is unpacked there, not installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=$1
+venv=$(realpath "$1")
 shift
 where=$PWD/build/aarch64
 root=$where/root site=$where/site

@@ -3,7 +3,7 @@
 # Everything is under build/sanitize-<kind>; a second run compiles only what changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-kind=$1 venv=$2
+kind=$1 venv=$(realpath "$2")
 shift 2
 where=$PWD/build/sanitize-$kind
 python=$where/venv/bin/python
