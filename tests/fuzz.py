@@ -372,7 +372,7 @@ def compare(call: Call, number: int) -> None:
     kind = KINDS[name]
     given = dict(zip("xwb", call.args[0], strict=False)) if name != call.path else {"x": call.args[0]}
     given |= call.options
-    given.pop("return_indices", None)
+    indices = given.pop("return_indices", None) is True
     arrays = [given.pop(n, None) for n in kind.arrays]
     if kind.scalars:
         beta, x = arrays[1], arrays[0]
@@ -395,6 +395,11 @@ def compare(call: Call, number: int) -> None:
     rng = np.random.default_rng(number)
     tangents = [rng.integers(-2, 3, a.shape).astype(a.dtype) for a in arrays]
     check_arrays(kind, Case(shapes, given), arrays, tangents, number)
+    if indices:
+        _, index = getattr(ln, name)(arrays[0], **given, return_indices=True)
+        for at in np.ndindex(bound.batch):
+            _, place = getattr(ln.spec, name)(arrays[0][at], **given, return_indices=True)
+            assert np.array_equal(index[at], place.astype(np.int64))
     Compared.count += 1
 
 

@@ -6,6 +6,7 @@ Tables try every hostile value as every argument of every public function, its d
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -280,6 +281,18 @@ def test_windows_far_larger_than_the_input() -> None:
         ]
         assert ln.conv_transpose(x[:, :1], np.ones((1, 1, 1)), stride=huge).tolist() == [[1.0]]
         assert ln.smooth_max_pool(x, (huge,), padding=((huge - 3, 0),), beta=1, count_include_pad=False).shape == (1, 1)
+
+
+@pytest.mark.parametrize("size", [2**20, 2**31, 2**33, 2**62])
+def test_windows_of_more_cells_than_64_bits_count(size: int) -> None:
+    """Padding counts however much there is of it."""
+    x = np.array([[[1.0, 2.0], [3.0, 4.0]]])
+    window: dict[str, Any] = {"kernel": (size, size), "stride": size, "padding": ((size - 2, 0), (size - 2, 0))}
+    assert ln.avg_pool(x, **window).item() == 10 / size**2
+    assert set(ln.avg_pool_vjp((x,), np.ones((1, 1, 1)), **window)[0].flat) == {1 / size**2}
+    assert ln.avg_pool(x, **window, count_include_pad=False).item() == 2.5 and ln.max_pool(x, **window).item() == 4
+    want = math.log(size**2 - 4 + sum(math.exp(v) for v in x.flat))
+    assert math.isclose(ln.smooth_max_pool(x, **window, beta=1.0).item(), want)
 
 
 def test_an_empty_window_is_found_without_a_search() -> None:

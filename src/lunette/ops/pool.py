@@ -13,7 +13,7 @@ from lunette import _native
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Op, Shapes
-from lunette.window import Cell, Shape, Window, spatial_axes
+from lunette.window import MOST_INSIDE, AxisTable, Cell, Shape, Window, spatial_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,20 @@ class Pool(Op):
 
     # ---- kernels
 
-    def native(self, shapes: Shapes) -> _native.Pool:
-        """The window tables, as the kernels read them."""
+    def native(self, shapes: Shapes, counted: bool = False) -> _native.Pool:
+        """The window tables, as the kernels read them; `counted` says whether padding counts."""
+        return _native.Pool(
+            [(t.n, t.m, t.step, t.first, t.count, t.inside if counted else t.count) for t in self._tables(shapes)]
+        )
+
+    def countable(self, shapes: Shapes) -> bool:
+        """Whether 64 bits hold the cells of every window, padding included; if not, the specification counts them."""
+        return prod(int(t.inside.max()) for t in self._tables(shapes)) < MOST_INSIDE
+
+    def _tables(self, shapes: Shapes) -> tuple[AxisTable, ...]:
         x = shapes[0]
         assert x is not None
-        return _native.Pool([(t.n, t.m, t.step, t.first, t.count, t.inside) for t in self.window.tables(x[1:])])
+        return self.window.tables(x[1:])
 
 
 def check_ties(ties: Any) -> Ties:

@@ -169,7 +169,10 @@ class SmoothMaxPool(Pool):
     # ---- kernels
 
     def kernels(self, batch: int, shapes: Shapes) -> Kernels:
-        pool, counted = self.native(shapes), self.count_include_pad
+        counted = self.count_include_pad
+        if counted and not self.countable(shapes):
+            return Kernels()
+        pool = self.native(shapes, counted)
 
         def forward(arrays: Sequence[Any], y: Array, index: Array | None) -> None:
             x, beta = arrays
