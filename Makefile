@@ -13,7 +13,7 @@ SANITIZED_CALLS ?= 5000
 .PHONY: help demo test test-all test-long sanitize aarch64 need bench check format clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 demo: $(VENV)/installed ## install and run every operator on a small example
 	$(BIN)/lunette demo
