@@ -201,7 +201,7 @@ class Dice:
             values = values.astype(np.int64)
         with np.errstate(all="ignore"):
             a = np.asarray(values).astype(dtype)
-        if self.chance(0.5):
+        if a.ndim and self.chance(0.5):
             a = self.pick(LAYOUTS)(self.rng, a)
         if self.chance(0.05):
             return a.tolist()
