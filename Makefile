@@ -7,21 +7,41 @@ export TMPDIR := $(CURDIR)/build/tmp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 HYPOTHESIS_PROFILE ?= ci
 export HYPOTHESIS_PROFILE
+WORKERS ?= auto
+SANITIZED_CALLS ?= 5000
 
-.PHONY: help demo test test-all bench check format clean
+.PHONY: help demo test test-all test-long sanitize aarch64 need bench check format clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 demo: $(VENV)/installed ## install and run every operator on a small example
 	$(BIN)/lunette demo
 
 test: $(VENV)/installed-tests check ## install what the tests need, check style and types, run the tests
-	$(BIN)/python -m pytest -q -n auto
-	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n auto tests/test_kernels.py
+	$(BIN)/python -m pytest -q -n $(WORKERS)
+	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py
 
-test-all: $(VENV)/installed-tests check ## the tests at length: thousands of random examples per law
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -q -n auto
+test-all: need test-long sanitize aarch64 ## every test there is, at length: random examples, sanitizers, another processor
+
+test-long: $(VENV)/installed-tests check ## the tests with thousands of random examples per law and 100,000 random calls
+	HYPOTHESIS_PROFILE=nightly LUNETTE_FUZZ_CALLS=100000 $(BIN)/python -m pytest -q -n $(WORKERS)
+	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py
+
+sanitize: $(VENV)/installed-tests ## kernels and random calls under the address, undefined-behaviour and thread sanitizers
+	scripts/need.sh sanitize
+	for isa in "" generic; do LUNETTE_ISA=$$isa LUNETTE_FUZZ_FOREIGN=0 LUNETTE_FUZZ_CALLS=$(SANITIZED_CALLS) \
+	    scripts/sanitize.sh address $(VENV) -m pytest -q -n $(WORKERS) -p no:cacheprovider \
+	    tests/test_kernels.py tests/test_native.py tests/test_fuzz.py || exit 1; done
+	LUNETTE_ISA=generic scripts/sanitize.sh thread $(VENV) -m pytest -q -p no:cacheprovider tests/test_native.py -k threads
+
+aarch64: $(VENV)/installed-tests ## cross-compile, and test the kernels under an emulator
+	scripts/need.sh aarch64
+	scripts/aarch64.sh $(VENV) -m pytest -q -p no:cacheprovider tests/test_kernels.py
+	LUNETTE_FUZZ_FOREIGN=0 scripts/aarch64.sh $(VENV) tests/fuzz.py 1 0 500
+
+need:
+	scripts/need.sh sanitize aarch64
 
 bench: $(VENV)/installed-bench ## measure beside PyTorch, JAX, ONNX Runtime and OpenVINO; BENCH=--quick for a short look
 	$(BIN)/lunette bench --threads 1 $(BENCH)

@@ -95,12 +95,16 @@ inline V log_near_one(V m) {
 }
 
 // a = m * 2^k with m between sqrt(1/2) and sqrt(2), for positive normal a; k as a number of type T.
+// Unsigned where it may wrap: zeros come here too, -0 among them, and callers drop what they become.
 template <class T, class V>
 inline void split_exponent(V a, V& m, V& k) {
     using F = Format<T>;
     using I = IntsLike<T, V>;
-    I i = bits<I>(a), shifted = (i - bits<Int<T>>(F::half_root)) >> F::fraction_bits;
-    m = bits<V>(i - shifted * (Int<T>(1) << F::fraction_bits));
+    using Word = std::make_unsigned_t<Int<T>>;
+    using W = std::conditional_t<sizeof(V) == sizeof(T), Word, Vec<Word, sizeof(V) / sizeof(T)>>;
+    W w = bits<W>(a);
+    I shifted = bits<I>(w - bits<Word>(F::half_root)) >> F::fraction_bits;
+    m = bits<V>(w - (bits<W>(shifted) << F::fraction_bits));
     k = bits<V>(shifted + bits<Int<T>>(F::magic)) - F::magic;
 }
 

@@ -57,6 +57,49 @@ def test_explain_of_huge_windows_is_short_and_quick() -> None:
     assert len(text.splitlines()) < 60 and all(len(line) < 400 for line in text.splitlines())
 
 
+def test_a_row_of_a_long_input_follows_its_window() -> None:
+    text = run("explain", "avg_pool", "--shape", "100", "--kernel", "3", "--stride", "10", "--padding", "1")
+    rows = [line for line in text.splitlines() if line.startswith("  o=")]
+    assert len(rows) == 10 and all(row.count("■") + row.count("p■") == 3 for row in rows)
+    assert rows[0].startswith("  o=0    -1:     p■■·") and " ..." in rows[0] and "...   reads" not in rows[9]
+    for op, options in (("conv_transpose", {"kernel": 3, "stride": 3}), ("adaptive_avg_pool", {"output_size": 9})):
+        explanation = ln.explain(op, (300,), **options)
+        (strip,) = explanation.strips
+        for o in range(strip.m):
+            reads = strip.counts(o)[0]
+            assert strip.marks(o).count("■") == reads and len(strip.cells(o)) == 48
+    assert all(
+        strip.marks(o).count("■") == 3 for strip in ln.explain("max_pool", (99, 99), kernel=3).strips for o in (0, 32)
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("max_pool", "--kernel", "2", "--exclude-pad"), "max_pool has no --exclude-pad; it has --kernel, --stride"),
+        (("max_pool", "--kernel", "2", "--output-size", "3"), "max_pool has no --output-size"),
+        (("global_max_pool", "--kernel", "2"), "global_max_pool has no --kernel; it has no options"),
+        (("conv",), "conv needs --kernel, such as 3 or 3,2"),
+        (("adaptive_avg_pool",), "adaptive_avg_pool needs --output-size"),
+        (("max_pool", "--kernel", "x"), "Invalid value for --kernel: 'x' is no whole number"),
+        (("max_pool", "--kernel", "2", "--padding", "sme"), "Did you mean same?"),
+        (
+            ("max_pool", "--kernel", "2", "--padding", "1,1"),
+            "Write 1, or 1,2 for each axis, or 1:2,0:0 for lo:hi pairs.",
+        ),
+        (("max_pol", "--kernel", "2"), "Did you mean max_pool?"),
+    ],
+)
+def test_a_mistake_is_told_in_the_words_of_the_command_line(
+    words: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["lunette", "explain", *words, "--shape", "5"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert text in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
 def test_explain_knows_every_operator() -> None:
     calls: dict[str, dict[str, Any]] = {
         "conv": {"kernel": 3, "padding": "same"},
@@ -77,6 +120,11 @@ def test_the_picture_is_an_svg_with_one_panel_per_window(tmp_path: Path) -> None
     assert [t for t in texts if t.startswith("o=(")] == [f"o=({i}, {j})  1/6" for i in range(2) for j in range(2)]
 
 
+def test_the_picture_of_a_solid_says_that_strips_are_axes() -> None:
+    picture = ln.explain("max_pool", (3, 4, 4), kernel=2, stride=2).to_svg()
+    assert "d=3: a strip is one axis of a window" in picture and "axis 2, o=1" in picture and "first" not in picture
+
+
 def test_a_refusal_is_one_sentence_and_status_two(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,4 +140,4 @@ def test_numbers_on_the_command_line() -> None:
     assert _ints("3,2") == (3, 2)
     assert _ints("1:2,0:0") == ((1, 2), (0, 0))
     assert _ints("1:2") == ((1, 2),)
-    assert _ints("same") == "same"
+    assert _ints("same", "padding") == "same"

@@ -113,15 +113,19 @@ def padded(arrays: list[Any], kind: type[Op]) -> list[Any]:
 
 def check_case(kind: type[Op], case: Case, dtype: Any, seed: int, batch: tuple[int, ...] = (2,)) -> None:
     arrays, tangents = fill(case, seed, dtype, batch), fill(case, seed + 2, dtype, batch)
-    named = dict(zip(kind.arrays, arrays, strict=False))
     if issubclass(kind, SmoothMaxPool):
         arrays[1] = np.array([-1.5, -0.25, 0.5, 2][seed % 4], dtype)
-        named["beta"] = arrays[1]
+    check_arrays(kind, case, arrays, tangents, seed + 4)
+
+
+def check_arrays(kind: type[Op], case: Case, arrays: list[Array], tangents: list[Array], seed: int) -> None:
+    """Value and both derivatives of one call; arrays and tangents may have any layout and batch axes."""
+    batch, dtype = arrays[0].shape[: arrays[0].ndim - len(case.shapes[0])], arrays[0].dtype.type
     op = bound_of(kind.name, case.shapes, case.options, lead=1).op.cast(np.dtype(dtype))
-    run = getattr(ln, kind.name)
-    y = run(named.pop("x"), **named, **case.options)
+    named = dict(zip(kind.arrays[1:], arrays[1:], strict=False))
+    y = getattr(ln, kind.name)(arrays[0], **named, **case.options)
     dy = getattr(ln, f"{kind.name}_jvp")(tuple(arrays), tuple(tangents), **case.options)
-    g = fill(Case((y.shape[len(batch) :],)), seed + 4, dtype, batch)[0]
+    g = fill(Case((y.shape[len(batch) :],)), seed, dtype, batch)[0]
     back = getattr(ln, f"{kind.name}_vjp")(tuple(arrays), g, **case.options)
     shared, shared_t = arrays[1:], tangents[1:]
     totals: list[Any] = [[0, 0, 0] for _ in shared]
@@ -152,7 +156,7 @@ def check_case(kind: type[Op], case: Case, dtype: Any, seed: int, batch: tuple[i
         for p in range(len(shared)):
             totals[p] = [totals[p][0] + true[p + 1], totals[p][1] + count[p + 1], totals[p][2] + most[p + 1]]
     for p, (true_sum, count_sum, size_sum) in enumerate(totals):
-        if isinstance(op, Conv) and batch != (0,):
+        if isinstance(op, Conv) and 0 not in batch:
             within(back[p + 1], true_sum, count_sum, size_sum, dtype)
 
 

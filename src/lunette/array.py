@@ -26,8 +26,20 @@ import ml_dtypes
 import numpy as np
 
 from lunette import ops
-from lunette.errors import ArgumentError, DTypeError, shown, speaking
-from lunette.number import OBJECT, Array, allocate, as_dtype, cells_in, cells_of, is_real, like, meeting, total
+from lunette.errors import ArgumentError, DTypeError, meant, shown, speaking
+from lunette.number import (
+    OBJECT,
+    Array,
+    allocate,
+    as_dtype,
+    cells_in,
+    cells_of,
+    check_fits,
+    is_real,
+    like,
+    meeting,
+    total,
+)
 from lunette.op import (
     Bound,
     Op,
@@ -63,6 +75,7 @@ class Taken:
 def take(x: object, name: str) -> Taken:
     """Any array, without a copy where it is one already."""
     if type(x) is np.ndarray and x.dtype in FLOAT and x.dtype.isnative:
+        check_fits(x, name)
         return Taken(x)
     if isinstance(x, np.ma.MaskedArray):
         raise DTypeError(
@@ -79,6 +92,13 @@ def take(x: object, name: str) -> Taken:
 
 def _take_foreign(x: Any, name: str) -> Taken:
     kind = type(x).__module__.partition(".")[0].removesuffix("lib")
+    if kind == "jax" and isinstance(x, importlib.import_module("jax").core.Tracer):
+        raise DTypeError(
+            "D1",
+            "an array whose values NumPy can read",
+            f"{name} as a tracer of JAX ({type(x).__name__})",
+            "Call it outside of jax.jit, grad and vmap: derivatives come from ln.<op>_vjp and ln.<op>_jvp.",
+        )
     device = getattr(x, "device", "")
     if getattr(x, "requires_grad", False):
         raise DTypeError(
@@ -111,6 +131,7 @@ def _converted(convert: Callable[[Any], Any], x: Any, name: str) -> Any:
 def _checked(x: Array, name: str, kind: str = "numpy") -> Array:
     if x.dtype == OBJECT:
         return cells_of(x, name)
+    check_fits(x, name)
     native = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
     if native.dtype in FLOAT or native.dtype in HALF:
         return native
@@ -254,9 +275,12 @@ def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: str, options: Seq
         return None
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, depth: int = 2) -> bool:
+    """Numbers and words, and rows and pairs of them: a list may contain itself."""
     kind = type(value)
-    return kind in _PLAIN or (kind in (tuple, list) and len(value) <= 64 and all(map(_is_plain, value)))
+    if kind in _PLAIN:
+        return True
+    return depth > 0 and kind in (tuple, list) and len(value) <= 64 and all(_is_plain(v, depth - 1) for v in value)
 
 
 _PLAIN = frozenset((int, float, bool, str, type(None)))
@@ -527,8 +551,9 @@ def lookup(op: Any) -> tuple[Callable[..., Any], type[Op]]:
     for kind, function in ops.ALL.items():
         if op is function or op is kind or (isinstance(op, str) and op == kind.name):
             return function, kind
-    names = ", ".join(kind.name for kind in ops.ALL)
-    raise ArgumentError("O1", f"an operator among {names}", f"op={shown(op)}", "Pass its name or the function.")
+    names = [kind.name for kind in ops.ALL]
+    hint = meant(op, names, "Pass its name or the function.")
+    raise ArgumentError("O1", f"an operator among {', '.join(names)}", f"op={shown(op)}", hint)
 
 
 def output_shape(op: Any, *shapes: Shape, **options: Any) -> Shape:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 import lunette as ln
+from lunette.array import lookup
+from lunette.errors import meant, speaking
 from lunette.number import Array
-from lunette.ops import ALL
+from lunette.op import parameters_of
+from lunette.ops import ALL, Conv
 
 app = typer.Typer(
     help="The spatial operators of neural networks, defined exactly: look inside them, and try them.",
@@ -48,15 +52,42 @@ def options(
 # ---- explain
 
 
-def _ints(text: str | None) -> Any:
+WORDS = ("valid", "same", "same_lower")
+
+
+def _ints(text: str | None, option: str = "shape") -> Any:
     """5 -> 5;  3,2 -> (3, 2);  1:2,0:0 -> ((1, 2), (0, 0));  same -> "same"."""
-    if text is None:
-        return None
+    if text is None or (option == "padding" and text in WORDS):
+        return text
     try:
         entries = [tuple(map(int, e.split(":"))) if ":" in e else int(e) for e in text.split(",")]
     except ValueError:
-        return text
+        words = meant(text, WORDS, f"Words are {', '.join(WORDS)}.") if option == "padding" else ""
+        raise typer.BadParameter(
+            f"{text!r} is no whole number, nor several with commas: 3 or 3,2. {words}", param_hint=_flag(option)
+        ) from None
     return tuple(entries) if len(entries) > 1 or isinstance(entries[0], tuple) else entries[0]
+
+
+def _flag(option: str) -> str:
+    """What an argument of the functions is called on the command line."""
+    return "--exclude-pad" if option == "count_include_pad" else f"--{option.replace('_', '-')}"
+
+
+def _check_options(op: str, given: Mapping[str, Any], possible: Iterable[str]) -> None:
+    """Refuse options that the operator does not have, and the lack of those it needs, by their names here."""
+    with speaking("explain"):
+        function, kind = lookup(op)
+    known = {n: p for n, p in parameters_of(function).items() if n not in kind.arrays}
+    if issubclass(kind, Conv):  # its kernel is the shape of w, of which there is none here
+        known["kernel"] = Parameter("kernel", Parameter.KEYWORD_ONLY)
+    flags = ", ".join(_flag(n) for n in possible if n in known) or "no options"
+    for name in given:
+        if name not in known:
+            raise typer.BadParameter(f"{op} has no {_flag(name)}; it has {flags}")
+    for name, p in known.items():
+        if p.default is p.empty and name not in given:
+            raise typer.BadParameter(f"{op} needs {_flag(name)}, such as 3 or 3,2")
 
 
 @app.command()
@@ -80,19 +111,26 @@ def explain(
 
     lunette explain avg_pool --shape 5 --kernel 3 --stride 2 --padding 1 --ceil-mode
     """
-    given = {
-        "kernel": _ints(kernel),
-        "stride": _ints(stride),
-        "padding": _ints(padding),
-        "dilation": _ints(dilation),
-        "output_padding": _ints(output_padding),
-        "output_size": _ints(output_size),
-        "divisor": divisor,
-        "ceil_mode": ceil_mode or None,
-        "count_include_pad": False if exclude_pad else None,
+    texts = {
+        "kernel": kernel,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "output_padding": output_padding,
+        "output_size": output_size,
     }
+    given = {name: _ints(text, name) for name, text in texts.items()}
+    given["divisor"] = divisor
+    given["ceil_mode"] = ceil_mode or None
+    given["count_include_pad"] = False if exclude_pad else None
     arguments = {name: value for name, value in given.items() if value is not None}
-    explanation = ln.explain(op, _ints(shape), **arguments)
+    try:
+        _check_options(op, arguments, given)
+        explanation = ln.explain(op, _ints(shape, "shape"), **arguments)
+    except ln.LunetteError as error:
+        if error.rule == "W5":  # how paddings are written is another matter here
+            error.hint = "Write 1, or 1,2 for each axis, or 1:2,0:0 for lo:hi pairs."
+        raise
     out.print(str(explanation), highlight=False, markup=False, soft_wrap=True)
     if svg is not None:
         svg.write_text(explanation.to_svg())
@@ -159,7 +197,10 @@ def bench(
         (peer, measure.NAMES, "peer"),
     ):
         if unknown := [g for g in given or () if g not in known]:
-            raise typer.BadParameter(f"{unknown[0]} is not among {', '.join(known)}", param_hint=f"--{word}")
+            hint = meant(unknown[0], known, "")
+            raise typer.BadParameter(
+                f"{unknown[0]} is not among {', '.join(known)}. {hint}".rstrip(), param_hint=f"--{word}"
+            )
     layers = cases.select(op or (), case, quick)
     if not layers:
         raise typer.BadParameter(f"no case matches {case!r}; lunette bench --list shows them", param_hint="--case")

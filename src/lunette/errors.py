@@ -6,7 +6,8 @@ available as attributes, so that tools can sort refusals by rule without reading
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from types import TracebackType
 from typing import Any
 
@@ -57,6 +58,16 @@ def shown(value: object) -> str:
     except ValueError:  # an integer of more digits than Python prints
         return f"a value of type {type(value).__name__} that is too long to print"
     return text if len(text) <= 120 else f"{text[:80]} ... {text[-1]}"
+
+
+def meant(given: object, known: Iterable[str], otherwise: str) -> str:
+    """The hint for a name that does not exist.
+
+    >>> meant("stide", ("stride", "padding"), "Options are keywords.")
+    'Did you mean stride?'
+    """
+    close = get_close_matches(given, list(known), 1, 0.75) if isinstance(given, str) else []
+    return f"Did you mean {close[0]}?" if close else otherwise
 
 
 class speaking:  # noqa: N801 (reads as a verb: with speaking("conv", d))

@@ -19,6 +19,7 @@ MOST_CELLS, MOST_ROWS, MOST_PANELS = 48, 40, 36
 READ, PADDING, OVERHANG, UNREAD = "■", "p", ">", "·"
 COLOURS = {READ: "#2f6fdf", PADDING: "#f0b429", OVERHANG: "#d64545", UNREAD: "#ffffff"}
 MEANINGS = {READ: "reads", PADDING: "padding", OVERHANG: "overhang", UNREAD: "not read"}
+NOTE = "d={d}: a strip is one axis of a window, and the window reads every combination of one cell per axis."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +43,34 @@ class Strip:
         return max(self.n + self.axis.hi, (self.m - 1) * self.axis.stride - self.axis.lo + self.axis.span)
 
     @property
-    def cells(self) -> range:
-        """The cells that are drawn."""
-        return range(self.start, min(self.stop, self.start + MOST_CELLS))
+    def is_long(self) -> bool:
+        """Whether there are more cells than are drawn."""
+        return self.stop - self.start > MOST_CELLS
+
+    def cells(self, o: int) -> range:
+        """The cells that are drawn for output cell o: all there are, or those around its window."""
+        if not self.is_long:
+            return range(self.start, self.stop)
+        first, size = self._window(o)
+        room = max(2, (MOST_CELLS - size) // 2)
+        begin = max(self.start, min(first - room, self.stop - MOST_CELLS))
+        return range(begin, begin + MOST_CELLS)
+
+    def _window(self, o: int) -> tuple[int, int]:
+        """The first cell of o's window and how far it extends, padding included."""
+        if isinstance(self.axis, Axis):
+            return o * self.axis.stride - self.axis.lo, self.axis.span
+        r = self.axis.reach(o, self.n)
+        if r.count == 0:  # nothing to follow: stay where the neighbours are
+            return o * self.stop // self.m, 1
+        ends = r.i, r.i + (r.count - 1) * r.i_step
+        return min(ends), abs(ends[1] - ends[0]) + 1
 
     def marks(self, o: int) -> str:
         """One letter per drawn cell: read, padding, overhang or not read by output cell o."""
         r = self.axis.reach(o, self.n)
         read = range(r.i, r.i + r.count * r.i_step, r.i_step)
-        return "".join(self._mark(o, i, i in read) for i in self.cells)
+        return "".join(self._mark(o, i, i in read) for i in self.cells(o))
 
     def _mark(self, o: int, i: int, is_read: bool) -> str:
         if is_read:
@@ -121,12 +141,20 @@ class Explanation:
             yield from self._cell_lines()
 
     def _axis_lines(self, strip: Strip) -> Iterator[str]:
-        width = max((len(f"{i}") for i in strip.cells if 0 <= i < strip.n), default=1)
-        cut = " ..." if strip.stop - strip.start > MOST_CELLS else ""
-        yield "  input  " + " ".join(f"{i if 0 <= i < strip.n else '':>{width}}" for i in strip.cells) + cut
-        for o in range(min(strip.m, MOST_ROWS)):
-            marks = " ".join(f"{mark:>{width}}" for mark in strip.marks(o))
-            yield f"  o={o:<4} {marks}{cut}   {self._words(o, strip)}"
+        shown = range(min(strip.m, MOST_ROWS))
+        if strip.is_long:
+            yield f"  a row shows {MOST_CELLS} of {strip.stop - strip.start} cells, from the one named in front"
+            width = max((len(f"{strip.cells(o).start}") for o in shown), default=1)
+            for o in shown:
+                cells = strip.cells(o)
+                before, after = ("... " if cells.start > strip.start else "    ", " ..." * (cells.stop < strip.stop))
+                yield f"  o={o:<4} {cells.start:>{width}}: {before}{strip.marks(o)}{after:<4}   {self._words(o, strip)}"
+        else:
+            width = max((len(f"{i}") for i in strip.cells(0) if 0 <= i < strip.n), default=1)
+            yield "  input  " + " ".join(f"{i if 0 <= i < strip.n else '':>{width}}" for i in strip.cells(0))
+            for o in shown:
+                marks = " ".join(f"{mark:>{width}}" for mark in strip.marks(o))
+                yield f"  o={o:<4} {marks}   {self._words(o, strip)}"
         if strip.m > MOST_ROWS:
             yield f"  ... and {strip.m - MOST_ROWS} more output cells"
 
@@ -154,8 +182,11 @@ class Explanation:
     def to_svg(self) -> str:
         """A picture that needs nothing but a viewer: every window of a plane, or of each axis, in its own panel."""
         panels = list(islice(self._panels(), MOST_PANELS))
-        size, gap, top = 16, 34, 74
-        across = max((len(rows[0]) for _, rows in panels), default=1) * size + gap
+        size, gap = 16, 34
+        note = "" if self.window.d in (1, 2) else NOTE.format(d=self.window.d)
+        top = 94 if note else 74
+        # A title may be wider than its panel: 7 pixels hold a letter of this size.
+        across = max((max(len(rows[0]) * size, len(title) * 7) for title, rows in panels), default=1) + gap
         down = max((len(rows) for _, rows in panels), default=1) * size + gap
         columns = max(1, min(len(panels), 1120 // across))
         height = top + -(-len(panels) // columns) * down + 10
@@ -169,6 +200,8 @@ class Explanation:
         for at, (mark, meaning) in enumerate(MEANINGS.items()):
             parts.append(_square(14 + 110 * at, 38, COLOURS[mark], data=mark != UNREAD))
             parts.append(f'<text x="{34 + 110 * at}" y="50">{meaning}</text>')
+        if note:
+            parts.append(f'<text x="14" y="74" fill="#444">{escape(note)}</text>')
         for at, (title, rows) in enumerate(panels):
             x, y = 14 + at % columns * across, top + at // columns * down
             parts.append(f'<text x="{x}" y="{y + 12}" fill="#444">{escape(title)}</text>')
@@ -180,9 +213,9 @@ class Explanation:
     _repr_svg_ = to_svg
 
     def _title(self) -> str:
-        shown = min(MOST_PANELS, sum(1 for _ in islice(self._panels(), MOST_PANELS + 1)))
-        more = "" if prod(self.out) <= shown else f" (first {shown} windows)"
-        return f"{self.op.name}: {self.space} -> {self.out}{more}"
+        more = sum(1 for _ in islice(self._panels(), MOST_PANELS + 1)) > MOST_PANELS
+        words = f" (first {MOST_PANELS} {'windows' if self.window.d in (1, 2) else 'strips'})" if more else ""
+        return f"{self.op.name}: {self.space} -> {self.out}{words}"
 
     def _panels(self) -> Iterator[tuple[str, list[list[tuple[str, bool]]]]]:
         """(title, rows of (mark, whether the cell belongs to the input))."""
@@ -190,16 +223,16 @@ class Explanation:
             vertical, horizontal = self.strips
             for cell in product(range(vertical.m), range(horizontal.m)):
                 divisor = self.divisor(cell)
-                title = f"o={cell}" + ("" if divisor is None else f"  1/{divisor}")
+                title = f"o={cell}" + ("" if divisor is None else f"  1/{divisor}") + self._place(cell)
                 down, across = vertical.marks(cell[0]), horizontal.marks(cell[1])
                 yield (
                     title,
                     [
                         [
                             (_both(a, b), 0 <= i < vertical.n and 0 <= j < horizontal.n)
-                            for b, j in zip(across, horizontal.cells, strict=True)
+                            for b, j in zip(across, horizontal.cells(cell[1]), strict=True)
                         ]
-                        for a, i in zip(down, vertical.cells, strict=True)
+                        for a, i in zip(down, vertical.cells(cell[0]), strict=True)
                     ],
                 )
             return
@@ -208,7 +241,16 @@ class Explanation:
                 title = f"o={o}" if self.window.d == 1 else f"axis {at}, o={o}"
                 if self.window.d == 1 and (divisor := self.divisor((o,))) is not None:
                     title += f"  1/{divisor}"
-                yield title, [[(mark, 0 <= i < strip.n) for mark, i in zip(strip.marks(o), strip.cells, strict=True)]]
+                if strip.is_long:
+                    title += f"  from cell {strip.cells(o).start}"
+                row = [(mark, 0 <= i < strip.n) for mark, i in zip(strip.marks(o), strip.cells(o), strict=True)]
+                yield title, [row]
+
+    def _place(self, o: Shape) -> str:
+        """Where a panel begins, if it does not show all cells."""
+        if not any(s.is_long for s in self.strips):
+            return ""
+        return f"  from cell {tuple(s.cells(p).start for s, p in zip(self.strips, o, strict=True))}"
 
 
 def _both(a: str, b: str) -> str:

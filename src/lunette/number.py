@@ -17,7 +17,7 @@ is the enclosing one, and where the winner is undecided every possible winner ca
 | N3   | an operator with exp, log or roots needs a number type that has them  |
 | N4   | lo <= hi, and no NaN, in an Interval                                  |
 | N5   | an index needs a winner that is decided                               |
-| N6   | an array of results fits into memory                                  |
+| N6   | an array of results, or the copy of an operand, fits into memory      |
 | N7   | the cells of one call add, multiply and compare with each other       |
 """
 
@@ -638,6 +638,14 @@ def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
         ) from error
 
 
+def check_fits(x: Array, name: str) -> None:
+    """Rule N6 for an operand of which a dense copy is made: with zero strides a few bytes stand for any size."""
+    size = x.size * (48 if x.dtype == OBJECT else x.itemsize)
+    if size > _MEMORY and not (x.flags.c_contiguous and x.dtype != OBJECT):
+        need, got = f"{name} that fits into {_MEMORY} bytes of memory", f"shape {x.shape}, {size} bytes"
+        raise ShapeError("N6", need, got, "It has to be copied: pass fewer cells.")
+
+
 _MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -645,7 +653,9 @@ def cells_of(x: object, name: str = "x") -> Array:
     """Any nested list or array as an object array of numbers, each exactly the number it was."""
     if isinstance(x, np.ma.MaskedArray):
         raise DTypeError("N1", "an array without a mask", f"{name} as a masked array", f"Pass {name}.filled(...).")
-    if isinstance(x, np.ndarray) and (x.dtype.kind in "iu" or x.dtype in (np.float64, np.complex128)):
+    if isinstance(x, np.ndarray):
+        check_fits(x, name)
+    if isinstance(x, np.ndarray) and (x.dtype.kind in "iu" or x.dtype.newbyteorder("=") in (np.float64, np.complex128)):
         return x.astype(object)
     array: Array
     if isinstance(x, np.ndarray) and x.dtype != object:

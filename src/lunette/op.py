@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, meant, shown, speaking
 from lunette.number import Array
 from lunette.window import Shape, is_sequence
 
@@ -112,16 +112,11 @@ class Op(ABC):
 
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         """The derivative of one sample in the direction of the tangents; None is a zero tangent."""
-        raise self.cannot()
+        raise cannot_derive(self)
 
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
         """The transpose of the derivative of one sample applied to g, one entry per primal."""
-        raise self.cannot()
-
-    def cannot(self) -> ArgumentError:
-        """Rule O5."""
-        need = "an operator whose derivative is defined by itself"
-        return ArgumentError("O5", need, self.name, "ln.jvp and ln.vjp differentiate derivatives, too.", who=self.name)
+        raise cannot_derive(self)
 
     # Derivatives on values of any kind (arrays, variables of a graph, values that are being differentiated themselves),
     # made of lunette's own operators. None is zero.
@@ -147,6 +142,12 @@ class Op(ABC):
     def check(self, *arrays: Array | None) -> None:
         """The rules that values must keep, not only shapes; before anything is computed."""
         return
+
+
+def cannot_derive(op: Op) -> ArgumentError:
+    """Rule O5."""
+    need = "an operator whose derivative is defined by itself"
+    return ArgumentError("O5", need, op.name, "ln.jvp and ln.vjp differentiate derivatives, too.", who=op.name)
 
 
 # ---- one door for every kind of operand
@@ -271,11 +272,12 @@ def named_request(
     asked: Request = function(**{**absent, **known, x: Placeholder()})
     asked = replace(asked, operands=(given.get(x), *asked.operands[1:]))
     if wrong or missing:
+        unknown = next((n for n in given if n not in parameters), None)
         raise ArgumentError(
             "O2",
             f"arguments among ({', '.join(parameters)})",
             " and ".join(wrong + missing),
-            "Arrays come first, options are keywords.",
+            meant(unknown, parameters, "Arrays come first, options are keywords."),
             who=function.__name__,
             d=None if missing else known_rank(asked.kind, map(outline, asked.operands), lead, asked.options),
         )

@@ -381,6 +381,10 @@ class Window:
         return min(cells, default=None)
 
 
+MOST_INSIDE = 2**62
+"""A table that would say more says this instead; kernels do not count so far."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AxisTable:
     """One axis for the pool kernels: output o reads first[o] + j*step for j < count[o]."""
@@ -409,7 +413,7 @@ def axis_table(axis: Geometry, n: int) -> AxisTable:
 
     step = max(1, min(r.i_step, n))  # a longer step is never taken: such a window reads one cell at most
     return AxisTable(
-        n, m, step, column(np.where(r.count == 0, 0, r.i)), column(r.count), column(np.minimum(inside, 2**62))
+        n, m, step, column(np.where(r.count == 0, 0, r.i)), column(r.count), column(np.minimum(inside, MOST_INSIDE))
     )
 
 

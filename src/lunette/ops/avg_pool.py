@@ -92,7 +92,10 @@ class AvgPool(Pool):
         return self if self.divisor is None else replace(self, divisor=check_divisor(as_dtype(self.divisor, dtype)))
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        pool = self.native(dtype, batch, shapes)
+        counted = self.divisor is None and self.count_include_pad
+        if counted and not self.countable(shapes):
+            return Kernels()
+        pool = self.native(dtype, batch, shapes, counted)
         mode = 2 if self.divisor is not None else 0 if self.count_include_pad else 1
         divisor = float(self.divisor or 1)
         forward, vjp = _native.avg_pool(*pool, mode, divisor), _native.avg_pool_vjp(*pool, mode, divisor)

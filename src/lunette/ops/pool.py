@@ -14,7 +14,7 @@ from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Shapes
 from lunette.ops.derivative import Differentiable
-from lunette.window import Cell, Shape, Window, spatial_axes
+from lunette.window import MOST_INSIDE, AxisTable, Cell, Shape, Window, spatial_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,27 @@ class Pool(Differentiable):
 
     # ---- kernels
 
-    def native(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> tuple[str, _native.Pool, int]:
-        """What every kernel of a pool is made for: the letter of a dtype, window tables, a number of planes."""
+    def native(
+        self, dtype: np.dtype[Any], batch: int, shapes: Shapes, counted: bool = False
+    ) -> tuple[str, _native.Pool, int]:
+        """What every kernel of a pool is made for: the letter of a dtype, window tables, a number of planes.
+
+        `counted` says whether padding counts.
+        """
+        tables = [
+            (t.n, t.m, t.step, t.first, t.count, t.inside if counted else t.count) for t in self._tables(shapes)
+        ]
+        assert shapes[0] is not None
+        return dtype.char, _native.Pool(tables), batch * shapes[0][0]
+
+    def countable(self, shapes: Shapes) -> bool:
+        """Whether 64 bits hold the cells of every window, padding included; if not, the specification counts them."""
+        return prod(int(t.inside.max()) for t in self._tables(shapes)) < MOST_INSIDE
+
+    def _tables(self, shapes: Shapes) -> tuple[AxisTable, ...]:
         x = shapes[0]
         assert x is not None
-        tables = [(t.n, t.m, t.step, t.first, t.count, t.inside) for t in self.window.tables(x[1:])]
-        return dtype.char, _native.Pool(tables), batch * x[0]
+        return self.window.tables(x[1:])
 
 
 def check_ties(ties: Any) -> Ties:

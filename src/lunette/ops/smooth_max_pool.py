@@ -222,7 +222,10 @@ class SmoothMaxPool(Pool):
     # ---- kernels
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        pool = (*self.native(dtype, batch, shapes), self.count_include_pad)
+        counted = self.count_include_pad
+        if counted and not self.countable(shapes):
+            return Kernels()
+        pool = (*self.native(dtype, batch, shapes, counted), counted)
         vjp = _native.smooth_max_pool_vjp(*pool)
         return Kernels(
             _native.smooth_max_pool(*pool),
