@@ -46,11 +46,23 @@ inline void copy_run(const T* x, T* y, i64 n) {
     constexpr i64 N = 16 / sizeof(T), piece = (1 << 16) / sizeof(T);
     if (n < N) {
         for (i64 i = 0; i < n; ++i) y[i] = x[i];
-    } else if (n <= 32 * N) {
+    } else if (n <= 8 * N) {
         for (i64 i = 0; i + N <= n; i += N) std::memcpy(y + i, x + i, 16);
         std::memcpy(y + n - N, x + n - N, 16);
     } else {
         for (i64 i = 0; i < n; i += piece) std::memcpy(y + i, x + i, std::min(piece, n - i) * sizeof(T));
+    }
+}
+
+// What is filled already is copied on: memcpy has wider vectors than code for any processor.
+template <class T>
+inline void fill_run(T* y, i64 n, T value) {
+    constexpr i64 first = 256 / sizeof(T), most = 4096 / sizeof(T);
+    i64 done = std::min(n, first);
+    std::fill_n(y, done, value);
+    for (i64 more; done < n; done += more) {
+        more = std::min({done, n - done, most});
+        std::memcpy(y + done, y, more * sizeof(T));
     }
 }
 
@@ -132,7 +144,7 @@ void copy_walk(const Walk::Axis* given, int rank, const T* x, T* y) {
         T* to = y + b;
         if (dense >= 0) transpose(other.size, inner.size, inner.a, other.b, from, to);
         else if (inner.b == 1 && inner.a == 1) copy_run(from, to, inner.size);
-        else if (inner.b == 1 && inner.a == 0) std::fill_n(to, inner.size, *from);
+        else if (inner.b == 1 && inner.a == 0) fill_run(to, inner.size, *from);
         else for (i64 i = 0; i < inner.size; ++i) to[i * inner.b] = from[i * inner.a];
     });
 }
@@ -185,7 +197,7 @@ void filled_copy(const Walk& walk, const T* x, i64 offset, i64 count, T value, T
 
 template <class T>
 void fill(i64 count, T value, T* y) {
-    parallel_parts(count, count, [=](i64 begin, i64 end) { std::fill(y + begin, y + end, value); });
+    parallel_parts(count, count, [=](i64 begin, i64 end) { fill_run(y + begin, end - begin, value); });
 }
 
 template <class T>
