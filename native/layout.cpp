@@ -46,7 +46,7 @@ inline void copy_run(const T* x, T* y, i64 n) {
     constexpr i64 N = 16 / sizeof(T), piece = (1 << 16) / sizeof(T);
     if (n < N) {
         for (i64 i = 0; i < n; ++i) y[i] = x[i];
-    } else if (n <= 8 * N) {
+    } else if (n <= 32 * N) {
         for (i64 i = 0; i + N <= n; i += N) std::memcpy(y + i, x + i, 16);
         std::memcpy(y + n - N, x + n - N, 16);
     } else {
