@@ -498,8 +498,8 @@ void bind_glue(nb::module_& m) {
             return task({in<T>(from_count), out<T>(to_count)}, [=](Args a) {
                 const T* x = a[0];
                 T* y = a[1];
-                if (filling) fill<T>(to_count, T(*filling), y);
-                if (walk.cells > 0) strided_copy<T>(walk, x + from_offset, y + to_offset);
+                if (filling) filled_copy<T>(walk, x + from_offset, to_offset, to_count, T(*filling), y);
+                else if (walk.cells > 0) strided_copy<T>(walk, x + from_offset, y + to_offset);
             });
         });
     }, "code"_a, "shape"_a, "from_offset"_a, "from_strides"_a, "from_count"_a, "to_offset"_a, "to_strides"_a,

@@ -53,9 +53,33 @@ void power_of(i64 count, T p, const T* x, T* y) {
     });
 }
 
+// One number per short row against a dense array, the same for each outermost step: rather one long row with every
+// number repeated. Whether `narrow` are the strides of such an operand.
+inline bool worth_spreading(const Walk& walk, i64 Walk::Axis::* narrow, i64 Walk::Axis::* dense, i64 most) {
+    const Walk::Axis* axis = walk.axes;
+    return walk.rank == 3 && axis[2].size <= most && axis[0].*narrow == 0 && axis[1].*narrow == 1 &&
+           axis[2].*narrow == 0 && axis[1].*dense == axis[2].size && axis[2].*dense == 1;
+}
+template <class T>
+const T* spread(i64 count, i64 times, const T* p, int slot = 0) {
+    T* to = static_cast<T*>(scratch(count * times * sizeof(T), slot));
+    for (i64 i = 0; i < count; ++i) std::fill_n(to + i * times, times, p[i]);
+    return to;
+}
+
 // z = f(x, y) along the walk, whose innermost axis is dense in at least one of them.
 template <class T, class F>
 void broadcast(const Walk& walk, const T* x, const T* y, T* z, F f) {
+    constexpr i64 most = 8 * lanes<T>;
+    const bool narrow_x = worth_spreading(walk, &Walk::Axis::a, &Walk::Axis::b, most);
+    if (narrow_x || worth_spreading(walk, &Walk::Axis::b, &Walk::Axis::a, most)) {
+        const i64 outer = walk.axes[0].size, rows = walk.axes[1].size, times = walk.axes[2].size, n = rows * times;
+        Walk longer = walk;
+        longer.rank = 2;
+        longer.axes[0] = {outer, narrow_x ? 0 : walk.axes[0].a, narrow_x ? walk.axes[0].b : 0};
+        longer.axes[1] = {n, 1, 1};
+        return broadcast(longer, narrow_x ? spread(rows, times, x) : x, narrow_x ? y : spread(rows, times, y), z, f);
+    }
     if (walk.rank == 0) {
         if (walk.cells == 1) map<T>(1, z, f, Row<T>{x}, Row<T>{y});
         return;
@@ -100,9 +124,7 @@ void unary(Unary name, i64 count, T parameter, const T* x, T* y) {
         case Unary::power: return power_of(count, parameter, x, y);
         case Unary::copy:
             if (x == y) return;
-            return parallel_parts(count, cheap_grain, [=](i64 begin, i64 end) {
-                std::memcpy(y + begin, x + begin, (end - begin) * sizeof(T));
-            });
+            return run(cheap_grain, [](V v) { return v; });  // memcpy would pass by the caches where it is long
     }
 }
 
@@ -141,13 +163,8 @@ void scale_shift(i64 outer, i64 channels, i64 inner, bool relu, const T* x, cons
     const i64 cells = outer * channels * inner;
     if (cells == 0) return;
     if (inner > 1 && inner < 2 * lanes<T> && outer > 1) {  // short rows: repeat the factors and have one long row
-        T* spread = static_cast<T*>(scratch(2 * channels * inner * sizeof(T)));
-        for (i64 c = 0; c < channels; ++c) {
-            std::fill_n(spread + c * inner, inner, scale[c]);
-            if (shift) std::fill_n(spread + (channels + c) * inner, inner, shift[c]);
-        }
-        scale = spread;
-        if (shift) shift = spread + channels * inner;
+        scale = spread(channels, inner, scale, 0);
+        if (shift) shift = spread(channels, inner, shift, 1);
         channels *= inner, inner = 1;
     }
     // f(row of y, its length, and the factors as operands)

@@ -40,10 +40,42 @@ void parallel_parts(i64 count, i64 cells, F f) {
     parallel_for((count + size - 1) / size, [&](i64 p) { f(p * size, std::min(count, (p + 1) * size)); });
 }
 
+// Short runs without a call; long ones in pieces, because memcpy would write a very long one past the caches.
 template <class T>
-void copy_run(const T* x, T* y, i64 n) {
-    if (n < 16) for (i64 i = 0; i < n; ++i) y[i] = x[i];
-    else std::memcpy(y, x, n * sizeof(T));
+inline void copy_run(const T* x, T* y, i64 n) {
+    constexpr i64 N = 16 / sizeof(T), piece = (1 << 16) / sizeof(T);
+    if (n < N) {
+        for (i64 i = 0; i < n; ++i) y[i] = x[i];
+    } else if (n <= 32 * N) {
+        for (i64 i = 0; i + N <= n; i += N) std::memcpy(y + i, x + i, 16);
+        std::memcpy(y + n - N, x + n - N, 16);
+    } else {
+        for (i64 i = 0; i < n; i += piece) std::memcpy(y + i, x + i, std::min(piece, n - i) * sizeof(T));
+    }
+}
+
+// What is filled already is copied on: memcpy has wider vectors than code for any processor.
+template <class T>
+inline void fill_run(T* y, i64 n, T value) {
+    constexpr i64 first = 256 / sizeof(T), most = 4096 / sizeof(T);
+    i64 done = std::min(n, first);
+    std::fill_n(y, done, value);
+    for (i64 more; done < n; done += more) {
+        more = std::min({done, n - done, most});
+        std::memcpy(y + done, y, more * sizeof(T));
+    }
+}
+
+// Cells of `count` arrays side by side to one where they alternate, and back.
+template <int count, class T>
+void interleave(i64 n, i64 from, i64 by, const T* x, T* y) {
+    for (i64 i = 0; i < n; ++i)
+        for (int j = 0; j < count; ++j) y[i * by + j] = x[i + j * from];
+}
+template <int count, class T>
+void part(i64 n, i64 from, i64 by, const T* x, T* y) {
+    for (i64 j = 0; j < n; ++j)
+        for (int i = 0; i < count; ++i) y[i * by + j] = x[i + j * from];
 }
 
 // y[i*by + j] = x[i + j*from], i < rows, j < columns. Tiles go through a buffer: whole cache lines are read and
@@ -52,11 +84,10 @@ template <class T>
 void transpose(i64 rows, i64 columns, i64 from, i64 by, const T* x, T* y) {
     typedef T V __attribute__((vector_size(16), aligned(sizeof(T)), may_alias));
     constexpr i64 N = 16 / sizeof(T), tile = 128 / sizeof(T);
-    if (columns < N) {
-        for (i64 i = 0; i < rows; ++i)
-            for (i64 j = 0; j < columns; ++j) y[i * by + j] = x[i + j * from];
-        return;
-    }
+    if (columns == 2) return interleave<2>(rows, from, by, x, y);
+    if (columns == 3) return interleave<3>(rows, from, by, x, y);
+    if (rows == 2) return part<2>(columns, from, by, x, y);
+    if (rows == 3) return part<3>(columns, from, by, x, y);
     alignas(64) T buffer[tile][tile];
     auto block = [&](const T* corner, i64 i, i64 j) {
         auto in = [&](i64 k) { return *reinterpret_cast<const V*>(corner + i + (j + k) * from); };
@@ -113,7 +144,7 @@ void copy_walk(const Walk::Axis* given, int rank, const T* x, T* y) {
         T* to = y + b;
         if (dense >= 0) transpose(other.size, inner.size, inner.a, other.b, from, to);
         else if (inner.b == 1 && inner.a == 1) copy_run(from, to, inner.size);
-        else if (inner.b == 1 && inner.a == 0) std::fill_n(to, inner.size, *from);
+        else if (inner.b == 1 && inner.a == 0) fill_run(to, inner.size, *from);
         else for (i64 i = 0; i < inner.size; ++i) to[i * inner.b] = from[i * inner.a];
     });
 }
@@ -142,8 +173,31 @@ void strided_copy(const Walk& walk, const T* x, T* y) {
 }
 
 template <class T>
+void filled_copy(const Walk& walk, const T* x, i64 offset, i64 count, T value, T* y) {
+    // Each step of the outermost axis has a stretch of y to itself: fill it and copy into it while it is at hand.
+    i64 reach = 1;
+    for (int k = 1; k < walk.rank; ++k) reach += (walk.axes[k].size - 1) * walk.axes[k].b;
+    const Walk::Axis outer = walk.rank > 0 ? walk.axes[0] : Walk::Axis{1, 0, 0};
+    if (walk.rank < 2 || reach > outer.b || outer.size < 4 * num_threads() || outer.b > (1 << 16)) {
+        fill(count, value, y);
+        if (walk.cells > 0) strided_copy(walk, x, y + offset);
+        return;
+    }
+    std::fill(y, y + offset, value);
+    parallel_parts(outer.size, count, [&](i64 begin, i64 end) {
+        for (i64 i = begin; i < end; ++i) {
+            i64 at = offset + i * outer.b;
+            std::fill(y + at, y + std::min(count, at + outer.b), value);
+            copy_walk(walk.axes + 1, walk.rank - 1, x + i * outer.a, y + at);
+        }
+    });
+    i64 rest = std::min(count, offset + outer.size * outer.b);
+    std::fill(y + rest, y + count, value);
+}
+
+template <class T>
 void fill(i64 count, T value, T* y) {
-    parallel_parts(count, count, [=](i64 begin, i64 end) { std::fill(y + begin, y + end, value); });
+    parallel_parts(count, count, [=](i64 begin, i64 end) { fill_run(y + begin, end - begin, value); });
 }
 
 template <class T>
@@ -188,6 +242,8 @@ void one_hot(i64 outer, i64 classes, i64 inner, const i64* labels, T* y) {
 
 template void strided_copy<float>(const Walk&, const float*, float*);
 template void strided_copy<double>(const Walk&, const double*, double*);
+template void filled_copy<float>(const Walk&, const float*, i64, i64, float, float*);
+template void filled_copy<double>(const Walk&, const double*, i64, i64, double, double*);
 template void fill<float>(i64, float, float*);
 template void fill<double>(i64, double, double*);
 template void concat<float>(i64, const std::vector<i64>&, const float* const*, float*);

@@ -43,6 +43,9 @@ template <class T>
 void strided_copy(const Walk&, const T* x, T* y);
 template <class T>
 void fill(i64 count, T value, T* y);
+// The same to y + offset, after all `count` cells of y became `value`.
+template <class T>
+void filled_copy(const Walk&, const T* x, i64 offset, i64 count, T value, T* y);
 // y[outer][sum of inners], row by row from x_k[outer][inners[k]].
 template <class T>
 void concat(i64 outer, const std::vector<i64>& inners, const T* const* x, T* y);

@@ -152,10 +152,41 @@ void reduce_rows(const Axes& axes, const T* x, T* y) {
     }
 }
 
+template <class Op, class T>
+void reduce_columns(const Axes& axes, const T* x, T* y);
+
+// Short dense rows: several of them in a row are one row that fills the vectors, and its columns are added last.
+template <class T>
+void add_narrow_columns(const Axes& axes, const T* x, T* y) {
+    constexpr i64 most = 12 * lanes<T>;
+    const i64 width = axes.inner.size, together = (8 * lanes<T> + width - 1) / width;
+    Axes wide = axes;
+    wide.kept_rank = 0, wide.kept_cells = 1;
+    wide.gone[0] = {axes.gone_cells / together, together * width, 0}, wide.gone_cells = wide.gone[0].size;
+    wide.inner = {together * width, 1, 1};
+    auto run = [&](i64 begin, i64 end) {
+        each_cell(axes.kept, axes.kept_rank, begin, end, [&](i64 a, i64 b) {
+            T sums[most];
+            reduce_columns<AddUp<T>>(wide, x + a, sums);
+            for (i64 c = 0; c < width; ++c) {
+                T sum = sums[c];
+                for (i64 k = 1; k < together; ++k) sum += sums[k * width + c];
+                for (i64 r = wide.gone_cells * together; r < axes.gone_cells; ++r) sum += x[a + r * width + c];
+                y[b + c] = sum;
+            }
+        });
+    };
+    if (axes.kept_cells < num_threads()) run(0, axes.kept_cells);  // in parallel within
+    else parallel_parts(axes.kept_cells, std::max<i64>(1, cheap_grain / (axes.gone_cells * width)), run, 1);
+}
+
 // The innermost axis stays: rows are joined column by column.
 template <class Op, class T>
 void reduce_columns(const Axes& axes, const T* x, T* y) {
     const i64 width = axes.inner.size, threads = num_threads();
+    if constexpr (Op::blocked)
+        if (width < 4 * lanes<T> && axes.gone_rank == 1 && axes.gone[0].a == width && axes.gone_cells >= 16 * lanes<T>)
+            return add_narrow_columns(axes, x, y);
     // The rows begin..end-1 of `count` columns into `into`.
     auto part = [&](const T* from, i64 begin, i64 end, i64 count, T* into) {
         T block[strip];

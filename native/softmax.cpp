@@ -91,7 +91,8 @@ void columns(bool log, i64 n, i64 by, i64 width, const T* x, T* y) {
     map<T>(width, sum, [=](auto s) { return log ? log_of<T>(s) : T(1) / s; }, sums);
     for (i64 k = 0; k < n; ++k) {
         T* to = y + k * by;
-        if (log) map<T>(width, to, [](auto v, auto t, auto s) { return below(v, t) - s; }, Row<T>{x + k * by}, tops, sums);
+        const Row<T> row{x + k * by};
+        if (log) map<T>(width, to, [](auto v, auto t, auto s) { return below(v, t) - s; }, row, tops, sums);
         else map<T>(width, to, [](auto e, auto s) { return e * s; }, Row<T>{to}, sums);
     }
 }
