@@ -222,6 +222,14 @@ void cut(Plan<T>& p, i64 cells) {
 
 inline constexpr i64 most_dots = 3;  // that many dot products cost less than a tile of one vector
 
+// The cost of panels over so many cells, in vectors: narrow tiles use the registers less well.
+template <class T>
+double panels_cost(i64 cells, bool dots) {
+    i64 v = up(cells, lanes<T>), rest = cells % lanes<T>;
+    if (dots && v % 3 == 1 && rest && rest <= most_dots) return double(v - 1) + 0.2 * double(rest);
+    return double(v) + (v % 3 == 1 ? 0.4 : v % 3 == 2 ? 0.15 : 0.0);
+}
+
 // z has cells, rows, channels and taps. force_packed: the caller wants panels (weight gradients do).
 template <class T>
 void make_plan(Plan<T>& p, bool force_packed, bool dots, i64 threads) {
@@ -245,12 +253,7 @@ void make_plan(Plan<T>& p, bool force_packed, bool dots, i64 threads) {
     // packing costs).
     i64 n = p.rows * p.cols, all = n * p.slabs;
     p.dots = dots;
-    auto cost = [&](i64 width) {  // narrow tiles use the registers less well
-        i64 v = up(width, L);
-        if (dots && v % 3 == 1 && width % L && width % L <= most_dots)
-            return double(v - 1) + 0.2 * double(width % L);
-        return double(v) + (v % 3 == 1 ? 0.4 : v % 3 == 2 ? 0.15 : 0.0);
-    };
+    auto cost = [&](i64 width) { return panels_cost<T>(width, dots); };
     double by_line = cost(p.cols) * double(p.rows * p.slabs);
     double by_slab = cost((p.rows - 1) * p.row_pitch + p.cols) * double(p.slabs);
     double runs = double(all) / W + double(p.rows * p.slabs);
