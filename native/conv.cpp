@@ -130,36 +130,44 @@ void gather_rows(const PackedWeights<T>& a, const Gather& z, i64 group, i64 m0, 
     }
 }
 
-// Stores `rows` rows of a panel that does not lie in one piece in the result.
+// Stores `rows` rows of a panel that does not lie in one piece in the result: `more` is added to what is there, and
+// the last (`done`) gets the epilogue, its pointers at the first row.
 template <class T>
-bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums, i64 rows, bool more,
-             bool done, const T* bias, const T* add, bool relu, T* out) {
+bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums, i64 rows, bool more, bool done,
+             const Epilogue<T>& e, T* out) {
+    constexpr i64 L = lanes<T>;
     i64 pitch = z.col().out;
-    bool bad = false;
-    for (i64 m = 0; m < rows; ++m, sums += panel_width<T>)
+    const T* add = done ? e.add : nullptr;
+    bool relu = done && e.relu, bad = false;
+    Vector<T> watch{};
+    for (i64 m = 0; m < rows; ++m, sums += panel_width<T>) {
+        T bias = done && e.bias ? e.bias[m] : T(-0.0);
         for (int x = 0; x < panel.runs; ++x) {
-            i64 first = m * z.out_channel + runs[x].to;
+            i64 first = m * z.out_channel + runs[x].to, l = 0, n = runs[x].length;
             const T* from = sums + runs[x].at;
             T* y = out + first;
-            if (!more && !add && !relu) {  // almost always
-                T b = bias ? bias[m] : T(-0.0);
-                if (pitch == 1)
-                    for (int l = 0; l < runs[x].length; ++l) y[l] = from[l] + b;
-                else
-                    for (int l = 0; l < runs[x].length; ++l) y[l * pitch] = from[l] + b;
-                for (int l = 0; l < runs[x].length; ++l) bad |= from[l] != from[l];
-                continue;
+            auto some = [&](i64 at) {
+                Vector<T> v = load(from + at);
+                if (more) v += load(y + at);
+                watch += v * T(0);  // NaN once a sum is NaN or infinite
+                v += bias;
+                if (add) v += load(add + first + at);
+                store(y + at, relu ? v < 0 ? Vector<T>{} : v : v);
+            };
+            if (pitch == 1) {
+                for (; l + L <= n; l += L) some(l);
+                if (l < n && n > L && !more) some(n - L), l = n;  // some cells twice
             }
-            for (int l = 0; l < runs[x].length; ++l) {
+            for (; l < n; ++l) {
                 T v = more ? y[l * pitch] + from[l] : from[l];
-                if (done && bias) v += bias[m];
-                if (done && add) v += add[first + l * pitch];
-                if (done && relu) v = v < 0 ? T(0) : v;
                 bad |= v != v;
-                y[l * pitch] = v;
+                v += bias;
+                if (add) v += add[first + l * pitch];
+                y[l * pitch] = relu && v < 0 ? T(0) : v;
             }
         }
-    return bad;
+    }
+    return bad || any(watch != Vector<T>{});
 }
 
 // Rows first..last of one group over one tile.
@@ -229,10 +237,10 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
                     if (whole) continue;
                 }
                 if (flush)
-                    bad |=
-                        scatter(z, panel, runs, sum, count, k >= block_limit, done,
-                                done && bias ? bias + m0 : nullptr, add ? add + m0 * z.out_channel : nullptr,
-                                e.relu, out + m0 * z.out_channel);
+                    bad |= scatter(z, panel, runs, sum, count, k >= block_limit, done,
+                                   Epilogue<T>{bias ? bias + m0 : nullptr,
+                                               add ? add + m0 * z.out_channel : nullptr, e.relu},
+                                   out + m0 * z.out_channel);
             }
         }
     }
@@ -675,6 +683,33 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
         weight_grad_carefully(z, place, s.kernel, x, g, dw);
 }
 
+// Whether every cell reads itself only, for so few rows that packing it would cost as much as the sums do.
+inline bool is_short_product(const Conv& c) {
+    if (c.groups != 1 || c.cout > 4) return false;
+    for (i64 a = 0; a < c.rank; ++a) {
+        const ConvAxis& x = c.axes[a];
+        if (x.kernel != 1 || x.stride != 1 || x.lo != 0 || x.n != x.m) return false;
+    }
+    return true;
+}
+
+template <class T>
+void short_product(const Conv& c, const T* x, const T* w, const Epilogue<T>& e, T* y) {
+    i64 cells = sizes(c.axes, c.rank).m;
+    bool plain = !e.bias && !e.add;
+    matmul<T>(c.batch, c.cout, cells, c.cin, false, false, w, 0, x, c.cin * cells, nullptr, plain && e.relu, y);
+    for (i64 i = 0; i < c.batch * c.cout && !plain; ++i) {
+        T bias = e.bias ? e.bias[i % c.cout] : T(-0.0);
+        T* line = y + i * cells;
+        const T* add = e.add ? e.add + i * cells : nullptr;
+        for (i64 j = 0; j < cells; ++j) {
+            T v = line[j] + bias;
+            if (add) v += add[j];
+            line[j] = e.relu && v < 0 ? T(0) : v;
+        }
+    }
+}
+
 }  // namespace
 
 template <class T>
@@ -684,6 +719,7 @@ void conv(const Conv& conv, const T* x, const T* w, const T* packed, const Epilo
     if (batch * cout * s.m == 0) return;
     Gather z;
     if (!forward_gather(z, conv)) return fill(y, batch, cout, s.m, e);
+    if (is_short_product(conv)) return short_product(conv, x, w, e, y);
     run_gather(z, x, w, packed, forward_layout(z, s), e, y);
 }
 
@@ -712,7 +748,7 @@ void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, 
 template <class F>
 static void each_gather(const Conv& conv, bool input_grad, F f) {
     Sizes s = sizes(conv.axes, conv.rank);
-    if (input_grad && by_columns(conv)) return;
+    if (input_grad ? by_columns(conv) : is_short_product(conv)) return;
     for (i64 i = 0; i < (input_grad ? residues(conv) : 1); ++i) {
         Gather z;
         if (input_grad ? residue_gather(z, i, conv) : forward_gather(z, conv))

@@ -226,7 +226,7 @@ inline constexpr i64 most_dots = 3;  // that many dot products cost less than a 
 template <class T>
 double panels_cost(i64 cells, bool dots) {
     i64 v = up(cells, lanes<T>), rest = cells % lanes<T>;
-    if (dots && v % 3 == 1 && rest && rest <= most_dots) return double(v - 1) + 0.2 * double(rest);
+    if (dots && v % 3 == 1 && rest && rest <= most_dots) return double(v - 1) + 0.45 * double(rest);
     return double(v) + (v % 3 == 1 ? 0.4 : v % 3 == 2 ? 0.15 : 0.0);
 }
 
@@ -246,6 +246,10 @@ void make_plan(Plan<T>& p, bool force_packed, bool dots, i64 threads) {
     for (;; cells = cells / 2) {
         cut(p, cells);
         lay_out(p);
+        // What a panel reads of a block, a line or two more than itself per line of the copy, stays in the first cache.
+        i64 seen = p.outer_taps * z.row().taps * p.sublines * (W * i64(sizeof(T)) + 64);
+        i64 fit = even_split(z.channels, most(1, least(block_terms / z.taps, 22 * 1024 / seen)));
+        if (fit < p.block_channels) p.block_channels = fit, lay_out(p);
         if (p.block_channels * p.channel * i64(sizeof(T)) <= 256 * 1024 || cells <= W) break;
     }
     // Which way costs least, in vectors of work per tile: panels that end with their line, panels that run on
