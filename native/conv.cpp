@@ -9,6 +9,7 @@
 // that every tap of a line of output cells is one contiguous run. The product then reads its vectors either
 // straight from that copy (shifted by the tap) or, where lines are too short for that, from panels packed
 // from it.
+#include "columns.hpp"
 #include "depthwise.hpp"
 #include "gather.hpp"
 #include "operators.hpp"
@@ -20,7 +21,8 @@ namespace {
 // more than it gains: rows are used as they lie, or, where their terms are not neighbours, gathered block by
 // block. Packed beforehand, rows may also lie side by side, so that vectors run across them and single cells are
 // broadcast: no vector is wasted on a map of four cells.
-enum class Rows { packed, as_they_lie, gathered, across };
+enum class Rows { packed, as_they_lie, gathered, plain, across };
+inline bool is_packed(Rows kind) { return kind == Rows::packed || kind == Rows::plain || kind == Rows::across; }
 template <class T>
 struct PackedWeights {
     Rows kind;
@@ -31,30 +33,33 @@ struct PackedWeights {
     bool runs = true;  // whether the taps of a channel are neighbours
 };
 
-// Whether few cells cost less as broadcast numbers than as vectors; counted in multiply-adds of vectors per row and term.
+// Whether few cells cost less as broadcast numbers than as vectors; counted in multiply-adds of vectors per row and
+// term.
 inline constexpr i64 most_across = 64;
 template <class T>
 bool pays_across(const Gather& z) {
     constexpr i64 W = panel_width<T>;
     if (z.cells > most_across || z.channels * z.taps > 100000) return false;
-    i64 vectors = up(z.cells, lanes<T>), rest = z.cells % panel_rows;
-    double along = double(vectors) + (vectors % 3 == 1 ? 0.4 : vectors % 3 == 2 ? 0.15 : 0.0);
+    i64 rest = z.cells % panel_rows;
     double cells = double(z.cells - rest + (rest ? most(rest, 3) : 0)) / lanes<T>;
-    return cells * double(up(z.rows, W) * W) / double(z.rows) + 2 * double(z.cells) / double(z.rows) < along;
+    double across = cells * double(up(z.rows, W) * W) / double(z.rows) + 2 * double(z.cells) / double(z.rows);
+    return across < 0.9 * panels_cost<T>(z.cells, true);
 }
 
-// How the rows of z are used. `beforehand`: packing them costs nothing.
+// How the rows of z are used. `beforehand`: packing them costs nothing, so all but rows that lie well are.
 template <class T>
 Rows kind_of_rows(const Gather& z, WeightLayout l, bool beforehand) {
-    bool neighbours = l.channel == l.kernel && z.taps == l.kernel && l.row == z.channels * z.taps;
     if (beforehand && pays_across<T>(z)) return Rows::across;
-    return beforehand || z.cells >= 1024 ? Rows::packed : neighbours ? Rows::as_they_lie : Rows::gathered;
+    if (z.cells >= 1024 || (beforehand && panels_cost<T>(z.cells, true) >= panels_cost<T>(z.cells, false)))
+        return Rows::packed;
+    bool neighbours = l.channel == l.kernel && z.taps == l.kernel && l.row == z.channels * z.taps;
+    return neighbours ? Rows::as_they_lie : beforehand ? Rows::plain : Rows::gathered;
 }
 
 // Rows of a packed panel.
 template <class T>
 i64 panel_height(Rows kind) {
-    return kind == Rows::across ? panel_width<T> : panel_rows;
+    return kind == Rows::across ? panel_width<T> : kind == Rows::plain ? 1 : panel_rows;
 }
 
 template <class T>
@@ -62,7 +67,7 @@ void choose_rows(PackedWeights<T>& a, const Gather& z, WeightLayout l, bool befo
     a.kind = kind_of_rows<T>(z, l, beforehand);
     a.depth = z.channels * z.taps, a.layout = l, a.group = l.group;
     i64 height = panel_height<T>(a.kind);
-    if (a.kind == Rows::packed || a.kind == Rows::across) a.group = up(z.rows, height) * height * a.depth;
+    if (is_packed(a.kind)) a.group = up(z.rows, height) * height * a.depth;
     places(z, a.place);
     for (i64 t = 0; t < z.taps; ++t) a.runs &= a.place[t] == a.place[0] + t;
 }
@@ -96,9 +101,10 @@ void pack_weights(PackedWeights<T>& a, const Gather& z, const T* w, T* out) {
 
 // How many numbers pack_weights makes beforehand.
 template <class T>
-i64 packed_size(const Gather& z) {
-    if (is_depthwise(z)) return 0;
-    i64 height = panel_height<T>(pays_across<T>(z) ? Rows::across : Rows::packed);
+i64 packed_size(const Gather& z, WeightLayout l) {
+    Rows kind = kind_of_rows<T>(z, l, true);
+    if (is_depthwise(z) || !is_packed(kind)) return 0;
+    i64 height = panel_height<T>(kind);
     return z.groups * up(z.rows, height) * height * z.channels * z.taps;
 }
 
@@ -124,36 +130,44 @@ void gather_rows(const PackedWeights<T>& a, const Gather& z, i64 group, i64 m0, 
     }
 }
 
-// Stores `rows` rows of a panel that does not lie in one piece in the result.
+// Stores `rows` rows of a panel that does not lie in one piece in the result: `more` is added to what is there, and
+// the last (`done`) gets the epilogue, its pointers at the first row.
 template <class T>
-bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums, i64 rows, bool more,
-             bool done, const T* bias, const T* add, bool relu, T* out) {
+bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums, i64 rows, bool more, bool done,
+             const Epilogue<T>& e, T* out) {
+    constexpr i64 L = lanes<T>;
     i64 pitch = z.col().out;
-    bool bad = false;
-    for (i64 m = 0; m < rows; ++m, sums += panel_width<T>)
+    const T* add = done ? e.add : nullptr;
+    bool relu = done && e.relu, bad = false;
+    Vector<T> watch{};
+    for (i64 m = 0; m < rows; ++m, sums += panel_width<T>) {
+        T bias = done && e.bias ? e.bias[m] : T(-0.0);
         for (int x = 0; x < panel.runs; ++x) {
-            i64 first = m * z.out_channel + runs[x].to;
+            i64 first = m * z.out_channel + runs[x].to, l = 0, n = runs[x].length;
             const T* from = sums + runs[x].at;
             T* y = out + first;
-            if (!more && !add && !relu) {  // almost always
-                T b = bias ? bias[m] : T(-0.0);
-                if (pitch == 1)
-                    for (int l = 0; l < runs[x].length; ++l) y[l] = from[l] + b;
-                else
-                    for (int l = 0; l < runs[x].length; ++l) y[l * pitch] = from[l] + b;
-                for (int l = 0; l < runs[x].length; ++l) bad |= from[l] != from[l];
-                continue;
+            auto some = [&](i64 at) {
+                Vector<T> v = load(from + at);
+                if (more) v += load(y + at);
+                watch += v * T(0);  // NaN once a sum is NaN or infinite
+                v += bias;
+                if (add) v += load(add + first + at);
+                store(y + at, relu ? v < 0 ? Vector<T>{} : v : v);
+            };
+            if (pitch == 1) {
+                for (; l + L <= n; l += L) some(l);
+                if (l < n && n > L && !more) some(n - L), l = n;  // some cells twice
             }
-            for (int l = 0; l < runs[x].length; ++l) {
+            for (; l < n; ++l) {
                 T v = more ? y[l * pitch] + from[l] : from[l];
-                if (done && bias) v += bias[m];
-                if (done && add) v += add[first + l * pitch];
-                if (done && relu) v = v < 0 ? T(0) : v;
                 bad |= v != v;
-                y[l * pitch] = v;
+                v += bias;
+                if (add) v += add[first + l * pitch];
+                y[l * pitch] = relu && v < 0 ? T(0) : v;
             }
         }
-    return bad;
+    }
+    return bad || any(watch != Vector<T>{});
 }
 
 // Rows first..last of one group over one tile.
@@ -223,10 +237,10 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
                     if (whole) continue;
                 }
                 if (flush)
-                    bad |=
-                        scatter(z, panel, runs, sum, count, k >= block_limit, done,
-                                done && bias ? bias + m0 : nullptr, add ? add + m0 * z.out_channel : nullptr,
-                                e.relu, out + m0 * z.out_channel);
+                    bad |= scatter(z, panel, runs, sum, count, k >= block_limit, done,
+                                   Epilogue<T>{bias ? bias + m0 : nullptr,
+                                               add ? add + m0 * z.out_channel : nullptr, e.relu},
+                                   out + m0 * z.out_channel);
             }
         }
     }
@@ -353,7 +367,7 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
     bool across = a.kind == Rows::across;
     if (across) plan_across(p);
     else make_plan(p, false, a.kind != Rows::packed, threads);
-    a.data = packed ? packed : w;
+    a.data = packed && is_packed(a.kind) ? packed : w;
     if (a.kind == Rows::packed && !packed) {
         T* own = workspace<T>(packed_weights_slot, z.groups * a.group);
         pack_weights(a, z, w, own);
@@ -365,7 +379,8 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
     i64 row_chunks = 1;
     if (tiles * z.groups < 2 * threads && threads > 1)
         row_chunks = least(up(2 * threads, tiles * z.groups), up(z.rows, 16));
-    i64 height = panel_height<T>(a.kind), row_chunk = up(up(z.rows, row_chunks), height) * height;
+    i64 height = across ? panel_height<T>(a.kind) : panel_rows;
+    i64 row_chunk = up(up(z.rows, row_chunks), height) * height;
     row_chunks = up(z.rows, row_chunk);
     i64 join = most(1, least(z.groups, least(300000 / most(1, work), up(z.groups * tiles, 4 * threads))));
     i64 group_chunks = up(z.groups, join);
@@ -668,6 +683,33 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
         weight_grad_carefully(z, place, s.kernel, x, g, dw);
 }
 
+// Whether every cell reads itself only, for so few rows that packing it would cost as much as the sums do.
+inline bool is_short_product(const Conv& c) {
+    if (c.groups != 1 || c.cout > 4) return false;
+    for (i64 a = 0; a < c.rank; ++a) {
+        const ConvAxis& x = c.axes[a];
+        if (x.kernel != 1 || x.stride != 1 || x.lo != 0 || x.n != x.m) return false;
+    }
+    return true;
+}
+
+template <class T>
+void short_product(const Conv& c, const T* x, const T* w, const Epilogue<T>& e, T* y) {
+    i64 cells = sizes(c.axes, c.rank).m;
+    bool plain = !e.bias && !e.add;
+    matmul<T>(c.batch, c.cout, cells, c.cin, false, false, w, 0, x, c.cin * cells, nullptr, plain && e.relu, y);
+    for (i64 i = 0; i < c.batch * c.cout && !plain; ++i) {
+        T bias = e.bias ? e.bias[i % c.cout] : T(-0.0);
+        T* line = y + i * cells;
+        const T* add = e.add ? e.add + i * cells : nullptr;
+        for (i64 j = 0; j < cells; ++j) {
+            T v = line[j] + bias;
+            if (add) v += add[j];
+            line[j] = e.relu && v < 0 ? T(0) : v;
+        }
+    }
+}
+
 }  // namespace
 
 template <class T>
@@ -677,6 +719,7 @@ void conv(const Conv& conv, const T* x, const T* w, const T* packed, const Epilo
     if (batch * cout * s.m == 0) return;
     Gather z;
     if (!forward_gather(z, conv)) return fill(y, batch, cout, s.m, e);
+    if (is_short_product(conv)) return short_product(conv, x, w, e, y);
     run_gather(z, x, w, packed, forward_layout(z, s), e, y);
 }
 
@@ -685,6 +728,7 @@ void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, 
     auto [axes, d, groups, batch, cin, cout] = conv;
     Sizes s = sizes(axes, d);
     if (batch * cin * s.n == 0) return;
+    if (by_columns(conv)) return input_grad_by_columns(conv, w, g, e, dx);
     i64 count = residues(conv);
     bool all_seen = true;
     for (i64 i = 0; i < count && all_seen; ++i) {
@@ -696,7 +740,7 @@ void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, 
         Gather z;
         if (!residue_gather(z, i, conv)) continue;
         run_gather(z, g, w, packed, residue_layout(z, s), e, dx);
-        if (packed) packed += packed_size<T>(z);
+        if (packed) packed += packed_size<T>(z, residue_layout(z, s));
     }
 }
 
@@ -704,6 +748,7 @@ void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, 
 template <class F>
 static void each_gather(const Conv& conv, bool input_grad, F f) {
     Sizes s = sizes(conv.axes, conv.rank);
+    if (input_grad ? by_columns(conv) : is_short_product(conv)) return;
     for (i64 i = 0; i < (input_grad ? residues(conv) : 1); ++i) {
         Gather z;
         if (input_grad ? residue_gather(z, i, conv) : forward_gather(z, conv))
@@ -714,18 +759,18 @@ static void each_gather(const Conv& conv, bool input_grad, F f) {
 template <class T>
 i64 conv_packed_size(const Conv& conv, bool input_grad) {
     i64 size = 0;
-    each_gather(conv, input_grad, [&](const Gather& z, WeightLayout) { size += packed_size<T>(z); });
+    each_gather(conv, input_grad, [&](const Gather& z, WeightLayout l) { size += packed_size<T>(z, l); });
     return size;
 }
 
 template <class T>
 void conv_pack(const Conv& conv, bool input_grad, const T* w, T* packed) {
     each_gather(conv, input_grad, [&](const Gather& z, WeightLayout l) {
-        if (!packed_size<T>(z)) return;
+        if (!packed_size<T>(z, l)) return;
         PackedWeights<T> a;
         choose_rows(a, z, l, true);
         pack_weights(a, z, w, packed);
-        packed += packed_size<T>(z);
+        packed += packed_size<T>(z, l);
     });
 }
 

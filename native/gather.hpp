@@ -222,6 +222,14 @@ void cut(Plan<T>& p, i64 cells) {
 
 inline constexpr i64 most_dots = 3;  // that many dot products cost less than a tile of one vector
 
+// The cost of panels over so many cells, in vectors: narrow tiles use the registers less well.
+template <class T>
+double panels_cost(i64 cells, bool dots) {
+    i64 v = up(cells, lanes<T>), rest = cells % lanes<T>;
+    if (dots && v % 3 == 1 && rest && rest <= most_dots) return double(v - 1) + 0.45 * double(rest);
+    return double(v) + (v % 3 == 1 ? 0.4 : v % 3 == 2 ? 0.15 : 0.0);
+}
+
 // z has cells, rows, channels and taps. force_packed: the caller wants panels (weight gradients do).
 template <class T>
 void make_plan(Plan<T>& p, bool force_packed, bool dots, i64 threads) {
@@ -238,6 +246,10 @@ void make_plan(Plan<T>& p, bool force_packed, bool dots, i64 threads) {
     for (;; cells = cells / 2) {
         cut(p, cells);
         lay_out(p);
+        // What a panel reads of a block, a line or two more than itself per line of the copy, stays in the first cache.
+        i64 seen = p.outer_taps * z.row().taps * p.sublines * (W * i64(sizeof(T)) + 64);
+        i64 fit = even_split(z.channels, most(1, least(block_terms / z.taps, 22 * 1024 / seen)));
+        if (fit < p.block_channels) p.block_channels = fit, lay_out(p);
         if (p.block_channels * p.channel * i64(sizeof(T)) <= 256 * 1024 || cells <= W) break;
     }
     // Which way costs least, in vectors of work per tile: panels that end with their line, panels that run on
@@ -245,12 +257,7 @@ void make_plan(Plan<T>& p, bool force_packed, bool dots, i64 threads) {
     // packing costs).
     i64 n = p.rows * p.cols, all = n * p.slabs;
     p.dots = dots;
-    auto cost = [&](i64 width) {  // narrow tiles use the registers less well
-        i64 v = up(width, L);
-        if (dots && v % 3 == 1 && width % L && width % L <= most_dots)
-            return double(v - 1) + 0.2 * double(width % L);
-        return double(v) + (v % 3 == 1 ? 0.4 : v % 3 == 2 ? 0.15 : 0.0);
-    };
+    auto cost = [&](i64 width) { return panels_cost<T>(width, dots); };
     double by_line = cost(p.cols) * double(p.rows * p.slabs);
     double by_slab = cost((p.rows - 1) * p.row_pitch + p.cols) * double(p.slabs);
     double runs = double(all) / W + double(p.rows * p.slabs);

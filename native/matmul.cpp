@@ -16,6 +16,7 @@ struct Product {
     // At most `block` terms are added one after another, then the sums of blocks: never deeper than 512 + k/512.
     i64 block = even_split(most(1, k), k > (1 << 17) ? 512 : 256);
 
+    i64 panel() const { return (block + 1) * panel_width<T>; }  // not a power of two
     const T* a_at(i64 i, i64 p) const { return a + (ta ? p * m + i : i * k + p); }
     const T* b_at(i64 p, i64 j) const { return b + (tb ? j * k + p : p * n + j); }
     T finished(T v, i64 j) const {
@@ -160,7 +161,7 @@ template <class T>
 void across(const Product<T>& z, i64 first, i64 last) {
     constexpr i64 W = panel_width<T>, L = lanes<T>, B = 512;
     i64 panels = up(z.m, W);
-    T* x = workspace<T>(tile_slot, panels * z.block * W);
+    T* x = workspace<T>(tile_slot, panels * z.panel());
     T* sums = workspace<T>(sums_slot, panels * (last - first) * W);
     int32_t off[B];
     for (i64 p = 0; p < z.block; ++p) off[p] = int32_t(p * W);
@@ -168,14 +169,14 @@ void across(const Product<T>& z, i64 first, i64 last) {
         i64 terms = least(z.block, z.k - p0);
         bool done = p0 + terms == z.k;
         for (i64 q = 0; q < panels; ++q) {
-            T* to = x + q * z.block * W;
+            T* to = x + q * z.panel();
             i64 width = least(W, z.m - q * W);
             for (i64 p = 0; p < terms && width % L; ++p) store(to + p * W + width / L * L, Vector<T>{});
             transpose_block(z.a_at(q * W, p0), z.k, width, 0, terms, to, W, 64 / vector_bytes);
         }
         for (i64 q = 0; q < panels; ++q) {
             T* sum = sums + q * (last - first) * W;
-            Column<T> job{z.b_at(p0, first), z.k, off, terms, x + q * z.block * W, p0 ? sum : nullptr,
+            Column<T> job{z.b_at(p0, first), z.k, off, terms, x + q * z.panel(), p0 ? sum : nullptr,
                           done && z.bias ? z.bias + first : nullptr, nullptr, sum, W, W, done && z.relu, false};
             column<false>(int(up(least(W, z.m - q * W), L)), job, last - first);
         }
@@ -191,8 +192,8 @@ template <class T>
 void blocked(const Product<T>& z, i64 i0, i64 i1, i64 q0, i64 q1) {
     constexpr i64 W = panel_width<T>, L = lanes<T>, B = 512;
     i64 j0 = q0 * W, j1 = least(z.n, q1 * W), rest = (j1 - j0) % W, tail_width = rest % L ? rest : 0;
-    T* panels = workspace<T>(tile_slot, (q1 - q0) * z.block * W + packed_rows * z.block);
-    T* rows = panels + (q1 - q0) * z.block * W;
+    T* panels = workspace<T>(tile_slot, (q1 - q0) * z.panel() + packed_rows * z.block);
+    T* rows = panels + (q1 - q0) * z.panel();
     T* tail = workspace<T>(sums_slot, (i1 - i0 + 1) * W);  // sums of the last panel, if it is no whole vectors
     T* tail_bias = tail + (i1 - i0) * W;
     for (i64 l = 0; l < W; ++l) tail_bias[l] = z.bias && l < tail_width ? z.bias[j1 - tail_width + l] : T(0);
@@ -202,16 +203,16 @@ void blocked(const Product<T>& z, i64 i0, i64 i1, i64 q0, i64 q1) {
         i64 terms = least(z.block, z.k - p0);
         bool done = p0 + terms == z.k;
         for (i64 p = 0; p < terms && rest; ++p)
-            for (i64 l = 0; l < W; ++l) panels[((j1 - j0) / W * z.block + p) * W + l] = 0;
+            for (i64 l = 0; l < W; ++l) panels[(j1 - j0) / W * z.panel() + p * W + l] = 0;
         if (z.tb) {
             for (i64 j = j0; j < j1; j += W)
-                transpose_block(z.b_at(p0, j), z.k, least(W, j1 - j), 0, terms, panels + (j - j0) / W * z.block * W, W,
+                transpose_block(z.b_at(p0, j), z.k, least(W, j1 - j), 0, terms, panels + (j - j0) / W * z.panel(), W,
                                 64 / vector_bytes);
         } else {
             for (i64 p = 0; p < terms; ++p)
                 for (i64 j = j0; j < j1; j += W) {
                     const T* from = z.b_at(p0 + p, j);
-                    T* to = panels + ((j - j0) / W * z.block + p) * W;
+                    T* to = panels + (j - j0) / W * z.panel() + p * W;
                     if (j1 - j >= W)
                         for (i64 l = 0; l < W; l += L) store(to + l, load(from + l));
                     else
@@ -235,7 +236,7 @@ void blocked(const Product<T>& z, i64 i0, i64 i1, i64 q0, i64 q1) {
             for (i64 j = j0; j < j1; j += W) {
                 i64 width = least(W, j1 - j);
                 T* out = z.c + i * z.n + j;
-                Column<T> job{rows, terms, off, terms, panels + (j - j0) / W * z.block * W, out, nullptr, nullptr,
+                Column<T> job{rows, terms, off, terms, panels + (j - j0) / W * z.panel(), out, nullptr, nullptr,
                               out, z.n, z.n, done && z.relu, false};
                 bool in_tail = width % L;
                 if (in_tail) job.out = tail + (i - i0) * W, job.before = job.out, job.pitch = job.before_pitch = W;
@@ -308,6 +309,7 @@ void matmul(i64 batch, i64 m, i64 n, i64 k, bool ta, bool tb, const T* a, i64 a_
 }
 
 template void matmul(i64, i64, i64, i64, bool, bool, const float*, i64, const float*, i64, const float*, bool, float*);
-template void matmul(i64, i64, i64, i64, bool, bool, const double*, i64, const double*, i64, const double*, bool, double*);
+template void matmul(i64, i64, i64, i64, bool, bool, const double*, i64, const double*, i64, const double*, bool,
+                     double*);
 
 }  // namespace lunette::LN_ISA
