@@ -860,12 +860,21 @@ def test_every_refusal_names_a_rule_and_every_rule_refuses() -> None:
 
 
 def test_nothing_else_is_raised() -> None:
-    """The benchmarks, the demo and the command line are programs: what they raise, they catch or say on their way out."""
+    """Benchmarks, demo and command line are programs: what they raise, they catch or say on their way out."""
     for path in sorted(p for p in SOURCE.rglob("*.py") if not {"bench", "demo", "cli.py"} & set(p.parts)):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 name = node.exc.func.id if isinstance(node.exc.func, ast.Name) else ""
-                assert name in ("ShapeError", "ArgumentError", "DTypeError", "cannot", "cannot_derive", "refuse", "damaged", "SystemExit"), (
+                assert name in (
+                    "ShapeError",
+                    "ArgumentError",
+                    "DTypeError",
+                    "cannot",
+                    "cannot_derive",
+                    "refuse",
+                    "damaged",
+                    "SystemExit",
+                ), (
                     path.name,
                     node.lineno,
                 )

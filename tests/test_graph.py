@@ -327,11 +327,12 @@ def test_residuals_are_fused_in_either_order() -> None:
     rng = np.random.default_rng(0)
     w, v = (rng.integers(-2, 3, (2, 2, 3, 3)).astype(np.float32) for _ in range(2))
     x = rng.integers(-2, 3, (1, 2, 5, 5)).astype(np.float32)
-    for f in (
+    functions: list[Any] = [
         lambda x: ln.relu(ln.conv(ln.relu(ln.conv(x, w, padding=1)), v, padding=1) + x),
         lambda x: ln.relu(x + ln.conv(ln.relu(ln.conv(x, w, padding=1)), v, padding=1)),
         lambda x: ln.relu(ln.conv(x, w, padding=1) + ln.conv(x, v, padding=1)),
-    ):
+    ]
+    for f in functions:
         program = ln.trace(f, x).compile()
         assert len(program.stats().nodes) == 2
         assert (program(x) == f(x)).all() and (Program(program.graph, fuse=False)(x) == f(x)).all()
@@ -341,8 +342,8 @@ def test_outputs_that_are_inputs_constants_and_twice() -> None:
     graph = ln.Graph()
     x = graph.input((2, 2), name="x")
     y = ln.relu(x)
-    graph.output(x, graph.constant(np.float32([1, 2])), y, y, ln.reshape(y, (4,)), ln.reshape(x, (4,)))
-    a = np.float32([[1, -2], [3, -4]])
+    graph.output(x, graph.constant(np.array([1, 2], np.float32)), y, y, ln.reshape(y, (4,)), ln.reshape(x, (4,)))
+    a = np.array([[1, -2], [3, -4]], np.float32)
     results = graph.compile()(a)
     assert [r.tolist() for r in results] == [
         [[1, -2], [3, -4]], [1, 2], [[1, 0], [3, 0]], [[1, 0], [3, 0]], [1, 0, 3, 0], [1, -2, 3, -4],
@@ -363,7 +364,7 @@ def test_nan_is_found_on_request() -> None:
     def f(x: Any) -> Any:
         return ln.sum(ln.relu(ln.log(x)))
 
-    x = np.float32([1, -1])
+    x = np.array([1, -1], np.float32)
     assert np.isnan(ln.jit(f)(x))
     with pytest.raises(ln.ArgumentError) as caught:
         ln.jit(f, debug=True)(x)
@@ -385,13 +386,13 @@ def test_jit_compiles_once_per_shape_and_static_argument() -> None:
         built.append(x.shape)
         return {"y": ln.relu(x) * p["scale"] if mode == "relu" else x * p["scale"], "mode": mode}
 
-    x = np.float32([1, -1])
+    x = np.array([1, -1], np.float32)
     for _ in range(3):
         assert f(x, {"scale": 2.0})["y"].tolist() == [2, 0]
     assert len(built) == 1
     assert f(x, {"scale": 3.0})["y"].tolist() == [3, 0]
     assert f(x, {"scale": 3.0}, mode="id") == {"y": pytest.approx([3, -3]), "mode": "id"}
-    assert f(np.float32([[1]]), {"scale": np.float32([2])})["y"].tolist() == [[2]]
+    assert f(np.array([[1]], np.float32), {"scale": np.array([2], np.float32)})["y"].tolist() == [[2]]
     assert len(built) == 4
 
 

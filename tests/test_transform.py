@@ -179,7 +179,7 @@ def test_aux_argnums_and_dtype() -> None:
     def f(a: Any, b: Any) -> Any:
         return ln.sum(a * b), {"aux": a + b}
 
-    a, b = np.float32([1, 2]), np.float32([3, 4])
+    a, b = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
     (value, aux), (ga, gb) = ln.value_and_grad(f, argnums=(0, -1), has_aux=True)(a, b)
     assert value == 11 and (ga == b).all() and (gb == a).all() and ga.dtype == np.float32
     assert type(aux["aux"]) is np.ndarray and (aux["aux"] == a + b).all()

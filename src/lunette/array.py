@@ -232,7 +232,8 @@ def dtype_of(op: Op, arrays: Sequence[Array | None]) -> np.dtype[Any]:
     """The dtype of the result: that of the arrays, unless these only count."""
     own = getattr(op, "dtype", None)
     if own is not None:
-        return np.dtype(own)
+        named: np.dtype[Any] = np.dtype(own)
+        return named
     measured = [a for p, a in enumerate(arrays) if a is not None and p not in op.integers]
     dtype: np.dtype[Any] = measured[0].dtype
     return dtype
@@ -395,7 +396,7 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple
                 y[...] = total([op.spec(*one) for _, one in samples(call.bound, arrays)], np.asarray(0, object))
             else:
                 for at, one in samples(call.bound, arrays):
-                    y[(*at, ...)] = op.spec(*one)
+                    y[whole(at)] = op.spec(*one)
                     if index is not None:
                         index[at] = op.indices(one[0])  # type: ignore[attr-defined]
         return call.result(y) if index is None else (call.result(y), call.result(index))
@@ -459,6 +460,11 @@ def cells(a: Array | None) -> Array | None:
     return None if a is None else cells_of(a if a.dtype == OBJECT else a.astype(np.float64))
 
 
+def whole(at: Shape) -> Any:
+    """The index of a sample, which is an array even where it has no axes."""
+    return (*at, ...)
+
+
 def samples(bound: Bound, arrays: Sequence[Array | None]) -> Iterator[tuple[Shape, list[Any]]]:
     """The arrays, sample by sample: those with batch axes without them."""
     batched = bound.op.batched
@@ -488,7 +494,7 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
             else:
                 arrays, (t, *shared) = [cells(a) for a in call.arrays], [cells(t) for t in directions]
                 for at, one in samples(call.bound, arrays):
-                    y[(*at, ...)] = op.jvp(one, (None if t is None else t[at], *shared))
+                    y[whole(at)] = op.jvp(one, (None if t is None else t[at], *shared))
             return call.result(y)
 
     return _named(jvp, function, "jvp", "The derivative of {} at `primals` in the direction of `tangents`.")
@@ -522,7 +528,7 @@ def _vjp_of_samples(call: Call, g: Array | None, results: Sequence[Array | None]
     arrays = [cells(a) for a in call.arrays]
     sums: list[Array] = []
     for at, one in samples(call.bound, arrays):
-        results[0][(*at, ...)], *shared = call.bound.op.vjp(one, g[at])
+        results[0][whole(at)], *shared = call.bound.op.vjp(one, g[at])
         sums = [a + b for a, b in zip(sums, shared, strict=True)] if sums else shared
     for p, r in enumerate(results[1:]):
         if r is not None:

@@ -558,7 +558,7 @@ def _draw(box: Box) -> str:
     style = f' style="stroke:{colour}"' if pill else ""
     body = f'<rect class="box" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{radius}" '
     parts = [
-        f'<g class="node {box.family}" id="{box.key}"><title>{escape(box.title)}</title>',
+        f'<g class="node {box.family}" data-node="{box.key}"><title>{escape(box.title)}</title>',
         f'{body}fill="#fcfdff" stroke="{stroke}"{dash}{style}/>',
     ]
     if pill:
@@ -590,7 +590,7 @@ def _column(graph: Graph) -> str:
         y = MARGIN + 17 * row
         shown = text if len(text) <= most else text[: most - 1] + "…"
         drawn.append(
-            f'<g class="node {family}" id="{key}"><title>{escape(text)}</title>'
+            f'<g class="node {family}" data-node="{key}"><title>{escape(text)}</title>'
             f'<rect x="{MARGIN}" y="{y + 1:.0f}" width="4" height="13" rx="2" fill="{COLOURS[family]}"/>'
             f'<text class="type" x="{MARGIN + 14}" y="{y + 12:.0f}" fill="#3d4a60">{escape(shown)}</text></g>'
         )

@@ -31,7 +31,7 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     beside = where.with_name(where.name + ".npz")
     if arrays:
         with beside.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+            np.savez(file, allow_pickle=False, **arrays)
     elif beside.exists():
         beside.unlink()
     where.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lunette.array import FLOAT, key_of, names_of, plain_options, same_dtype, samples, take, take_integers
+from lunette.array import FLOAT, key_of, names_of, plain_options, same_dtype, samples, take, take_integers, whole
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
 from lunette.graph.value import Value
 from lunette.number import OBJECT, Array, as_dtype, cells_of, each, is_real, total
@@ -169,7 +169,7 @@ class Graph:
 
     # ---- building
 
-    def input(self, shape: Sequence[int], dtype: Any = "float32", name: str | None = None) -> Var:
+    def input(self, shape: Sequence[int], dtype: Any = "float32", name: Any = None) -> Var:
         """A new input."""
         with speaking("Graph.input"):
             at = len(self.inputs)
@@ -191,10 +191,11 @@ class Graph:
             key: Any = (array.tobytes(), dtype)
         else:
             array, key = value, id(value)
+        array = array if hasattr(array, "dtype") else cells_of(array)
         known = self._constants.get(key)
         if known is not None:
             return Var(self, known[0])
-        taken = array if isinstance(array, np.ndarray) and array.dtype == np.int64 else take(array, "a constant").array
+        taken = array if array.dtype == np.int64 else take(array, "a constant").array
         if taken.dtype.name not in DTYPES:
             got = f"a constant of dtype {taken.dtype}"
             raise DTypeError("D1", "float32, float64 or int64 in a graph", got, "Convert it.")
@@ -245,7 +246,7 @@ class Graph:
         self.nodes.append(node)
         return Var(self, len(self.nodes) - 1)
 
-    def output(self, *variables: Var) -> None:
+    def output(self, *variables: Any) -> None:
         """Declare outputs, in this order, after those declared before."""
         for v in variables:
             if not isinstance(v, Var) or v.graph is not self:
@@ -377,7 +378,7 @@ def evaluate(bound: Bound, arrays: Sequence[Array | None]) -> Array:
         return np.asarray(total(parts, zero), object)
     y: Array = np.empty(bound.out, object)
     for at, one in samples(bound, arrays):
-        y[(*at, ...)] = bound.op.spec(*one)
+        y[whole(at)] = bound.op.spec(*one)
     return y
 
 

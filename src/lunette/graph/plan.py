@@ -21,20 +21,12 @@ from lunette.errors import ShapeError, speaking
 from lunette.graph.graph import Graph, Node
 from lunette.number import Array
 from lunette.op import Op, apply
-from lunette.ops import (
-    Add,
-    Conv,
-    ConvTranspose,
-    MatMul,
-    MaxPool,
-    Mul,
-    Relu,
-    Reshape,
-    StopGradient,
-)
-from lunette.ops.binary import Binary, Gate, Prefer
+from lunette.ops import Conv, ConvTranspose, MaxPool
+from lunette.ops.binary import Add, Binary, Gate, Mul, Prefer
 from lunette.ops.derivative import Vjp
-from lunette.ops.unary import Unary
+from lunette.ops.layout import Reshape
+from lunette.ops.linear import MatMul
+from lunette.ops.unary import Relu, StopGradient, Unary
 from lunette.window import Shape
 
 ALIGN = 64
@@ -70,11 +62,11 @@ def simplified(graph: Graph, fold: bool = True) -> Graph:
         if value is not None:
             place.append(new.append(Node(n.shape, n.dtype, value=value)).id)
             continue
-        if fold and (made := _into_weights(new, graph, uses, n, inputs)) is not None:
-            place.append(made)
+        if fold and (moved := _into_weights(new, graph, uses, n, inputs)) is not None:
+            place.append(moved)
             continue
-        if fold and (made := _behind_pool(new, n, inputs, uses, at)) is not None:
-            place.append(made)
+        if fold and (moved := _behind_pool(new, n, inputs, uses)) is not None:
+            place.append(moved)
             continue
         key = (n.kind, n.op, inputs)
         if key not in seen:
@@ -159,7 +151,7 @@ def _into_weights(new: Graph, graph: Graph, uses: Sequence[int], n: Node, inputs
     return None
 
 
-def _behind_pool(new: Graph, n: Node, inputs: Sequence[int | None], uses: Sequence[int], at: int) -> int | None:
+def _behind_pool(new: Graph, n: Node, inputs: Sequence[int | None], uses: Sequence[int]) -> int | None:
     """max_pool(relu(x)) is relu(max_pool(x)), which has fewer cells to look at; NaN comes out alike."""
     if n.kind is None or not issubclass(n.kind, MaxPool) or inputs[0] is None:
         return None
@@ -346,7 +338,7 @@ def _conv_step(
     weights = graph.nodes[w].value
     packed = None
     if weights is not None:
-        pack = _native.conv_pack(*convolution, transposed)
+        pack = _native.conv_pack(*convolution, input_grad=transposed)
         if pack.count(1):
             array: Array = np.empty(pack.count(1), n.dtype)
             pack(weights, array)

@@ -271,12 +271,12 @@ class Program:
         median = np.median(times, axis=0)
         from lunette.graph.text import line
 
+        def text(k: int, first: int) -> str:
+            kind = self._simple.nodes[k].kind
+            return line(self._simple, k) if k == first or kind is None else kind.name
+
         nodes = tuple(
-            NodeTime(
-                " + ".join(line(self._simple, k) if k == s.node else self._simple.nodes[k].kind.name for k in s.covers),
-                float(t),
-                s.flops,
-            )  # type: ignore[union-attr]
+            NodeTime(" + ".join(text(k, s.node) for k in s.covers), float(t), s.flops)
             for s, t in zip(self._steps.steps, median, strict=True)
         )
         return Stats(

@@ -37,6 +37,7 @@ from lunette.ops.layout import broadcast_to
 from lunette.window import Shape, integer
 
 _levels = count()
+trees: Any = optree  # whose types say less than Any
 
 
 class Box(Value):
@@ -98,18 +99,18 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
             raise DTypeError("T1", "primals and tangents as tuples of one length", got, "Write (x,) and (t,).")
         level = next(_levels)
         boxed = [_pushed(p, t, level) for p, t in zip(primals, tangents, strict=True)]
-    results, tree = optree.tree_flatten(f(*boxed), none_is_leaf=True)
+    results, tree = trees.tree_flatten(f(*boxed), none_is_leaf=True)
     mine = [type(r) is Pushed and r.level == level for r in results]
     values = [r.value if m else r for r, m in zip(results, mine, strict=True)]
     slopes = [r.tangent if m else zeros_like(r) for r, m in zip(results, mine, strict=True)]
-    return optree.tree_unflatten(tree, values), optree.tree_unflatten(tree, slopes)
+    return trees.tree_unflatten(tree, values), trees.tree_unflatten(tree, slopes)
 
 
 def _pushed(primal: Any, tangent: Any, level: int) -> Any:
     if tangent is None:
         return primal
-    leaves, tree = optree.tree_flatten(primal)
-    given, own = optree.tree_flatten(tangent, none_is_leaf=True)
+    leaves, tree = trees.tree_flatten(primal)
+    given, own = trees.tree_flatten(tangent, none_is_leaf=True)
     if len(leaves) != len(given):
         raise ShapeError("T1", f"a tangent of structure {tree}", f"{own}", "None stands for a zero tangent.")
     boxes = []
@@ -120,7 +121,7 @@ def _pushed(primal: Any, tangent: Any, level: int) -> Any:
         if shape_of(p) != shape_of(t):
             raise ShapeError("T1", f"a tangent of shape {shape_of(p)}", f"shape {shape_of(t)}", "Like its primal.")
         boxes.append(Pushed(checked(p), t, level))
-    return optree.tree_unflatten(tree, boxes)
+    return trees.tree_unflatten(tree, boxes)
 
 
 def checked(value: Any) -> Any:
@@ -229,20 +230,20 @@ def _recorded(
     """The value, the pullback, and with `has_aux` what f returns beside the value."""
     with speaking("vjp"):
         level = next(_levels)
-        leaves, tree = optree.tree_flatten(tuple(primals))
+        leaves, tree = trees.tree_flatten(tuple(primals))
         tape = Tape(len(leaves))
         boxes = [Taped(checked(p), tape, at, level) for at, p in enumerate(leaves)]
-    y = f(*optree.tree_unflatten(tree, boxes))
+    y = f(*trees.tree_unflatten(tree, boxes))
     y, aux = y if has_aux else (y, None)
-    aux = optree.tree_map(lambda v: v.value if type(v) is Taped and v.level == level else v, aux, none_is_leaf=True)
-    results, out = optree.tree_flatten(y, none_is_leaf=True)
+    aux = trees.tree_map(lambda v: v.value if type(v) is Taped and v.level == level else v, aux, none_is_leaf=True)
+    results, out = trees.tree_flatten(y, none_is_leaf=True)
     places = [r.at if type(r) is Taped and r.level == level else -1 for r in results]
     values = [r.value if at >= 0 else r for r, at in zip(results, places, strict=True)]
 
     def pullback(cotangent: Any) -> tuple[Any, ...]:
         """One cotangent per primal, for a cotangent of the result; None is zero."""
         with speaking("pullback"):
-            given, own = optree.tree_flatten(cotangent, none_is_leaf=True)
+            given, own = trees.tree_flatten(cotangent, none_is_leaf=True)
             if len(given) != len(values):
                 raise ShapeError("T5", f"a cotangent of structure {out}", f"{own}", "One entry per result.")
             cotangents: list[Any] = [None] * len(tape.steps)
@@ -253,9 +254,10 @@ def _recorded(
                     cotangents[at] = g if cotangents[at] is None else add(cotangents[at], g)
         back = tape.pull(cotangents, len(leaves))
         parts = [zeros_like(p) if b is None else b for p, b in zip(leaves, back, strict=True)]
-        return optree.tree_unflatten(tree, parts)
+        whole: tuple[Any, ...] = trees.tree_unflatten(tree, parts)
+        return whole
 
-    return optree.tree_unflatten(out, values), pullback, aux
+    return trees.tree_unflatten(out, values), pullback, aux
 
 
 def value_and_grad(
@@ -340,7 +342,7 @@ def trace(f: Callable[..., Any], *examples: Any) -> Graph:
     %3 : f32[2,2] = add(%1, %2)
     return %3
     """
-    leaves, tree = optree.tree_flatten(examples)
+    leaves, tree = trees.tree_flatten(examples)
     names = _names(f, examples)
     with speaking("trace"):
         return _traced(f, tree, leaves, names)[0]
@@ -355,8 +357,8 @@ def _names(f: Callable[..., Any], examples: Sequence[Any]) -> list[str]:
     names: list[str] = []
     for at, e in enumerate(examples):
         base = parameters[at] if at < len(parameters) and parameters[at].isidentifier() else f"x{at}"
-        n = len(optree.tree_leaves(e))
-        own = [base] if n == 1 and optree.tree_is_leaf(e) else [f"{base}_{i}" for i in range(n)]
+        n = len(trees.tree_leaves(e))
+        own = [base] if n == 1 and trees.tree_is_leaf(e) else [f"{base}_{i}" for i in range(n)]
         names += [m if m not in names else f"{m}_{len(names)}" for m in own]
     return names
 
@@ -370,7 +372,7 @@ def _traced(
     for v, n in zip(leaves, names, strict=True):
         whole = not _is_static(v) and np.dtype(str(v.dtype).removeprefix("torch.")).kind in "iu"
         variables.append(v if _is_static(v) else graph.input(shape_of(v), np.int64 if whole else v.dtype, n))
-    results, out = optree.tree_flatten(f(*optree.tree_unflatten(tree, variables)), none_is_leaf=True)
+    results, out = trees.tree_flatten(f(*trees.tree_unflatten(tree, variables)), none_is_leaf=True)
     fixed: list[Any] = []
     for r in results:
         if isinstance(r, Var) or (hasattr(r, "dtype") and hasattr(r, "shape")):
@@ -401,9 +403,9 @@ class Jitted:
         update_wrapper(self, f, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, tree = optree.tree_flatten((args, kwargs))
-        facts = []
-        arrays = []
+        leaves, tree = trees.tree_flatten((args, kwargs))
+        facts: list[Any] = []
+        arrays: list[Any] = []
         for v in leaves:
             if _is_static(v):
                 facts.append((type(v), v))
@@ -425,7 +427,7 @@ class Jitted:
         program, out, fixed = known
         y = program(*arrays)
         found = iter(y if len(program.graph.outputs) > 1 else (y,))
-        return optree.tree_unflatten(out, [next(found) if r is _VARIES else r for r in fixed])
+        return trees.tree_unflatten(out, [next(found) if r is _VARIES else r for r in fixed])
 
     def _compile(self, tree: Any, leaves: list[Any], facts: tuple[Any, ...]) -> tuple[Program, Any, list[Any]]:
         names = [f"x{at}" for at in range(len(leaves))]

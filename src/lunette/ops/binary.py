@@ -92,7 +92,8 @@ class Binary(Glue):
 
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
-        back = cls.chain(*primals, y, g, wrt)
+        a, b = primals
+        back = cls.chain(a, b, y, g, wrt)
         return None if back is None else sum_to(back, shape_of(primals[wrt]))
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:

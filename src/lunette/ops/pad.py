@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
@@ -65,7 +65,7 @@ class Pad(Layout):
         zero = zero_of(x)
         y: Array = np.full(self.shape(x.shape), zero + like(self.value, zero) if self.value else zero, object)
         if x.size:
-            y[(*_windows(self.padding, x.shape, self.step), ...)] = x
+            y[_all(_windows(self.padding, x.shape, self.step))] = x
         return y
 
     @classmethod
@@ -139,7 +139,8 @@ class Slice(Layout):
     def spec(self, *arrays: Array | None) -> Array:
         (x,) = arrays
         assert x is not None and self.step is not None
-        return x[(*map(_python_slice, self.start, self.stop, self.step), ...)].copy()
+        part: Array = x[_all(map(_python_slice, self.start, self.stop, self.step))]
+        return part.copy()
 
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
@@ -183,6 +184,11 @@ def _pairs(padding: Any, rank: int) -> Pairs:
             "Axes without padding have (0, 0).",
         )
     return pairs
+
+
+def _all(slices: Iterable[Any]) -> Any:
+    """An index that gives an array even where there are no axes."""
+    return (*slices, ...)
 
 
 def _windows(pairs: Pairs, inner: Shape, step: tuple[int, ...]) -> tuple[Any, ...]:

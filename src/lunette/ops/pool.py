@@ -92,9 +92,7 @@ class Pool(Differentiable):
 
         `counted` says whether padding counts.
         """
-        tables = [
-            (t.n, t.m, t.step, t.first, t.count, t.inside if counted else t.count) for t in self._tables(shapes)
-        ]
+        tables = [(t.n, t.m, t.step, t.first, t.count, t.inside if counted else t.count) for t in self._tables(shapes)]
         assert shapes[0] is not None
         return dtype.char, _native.Pool(tables), batch * shapes[0][0]
 

@@ -173,7 +173,7 @@ class SmoothMaxPool(Pool):
     # and d/dbeta (J(x) - y)/beta = (d/dbeta J(x) - 2*(J(x) - y)/beta) / beta.
 
     @classmethod
-    def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Sequence[Any], s: Sequence[Any]) -> Any:
+    def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Any, s: Any) -> Any:
         (x, beta), (t, t_beta), (s, s_beta) = primals, t, s
         parts = []
         if s is not None and t is not None:
@@ -187,7 +187,7 @@ class SmoothMaxPool(Pool):
         return plus(*parts)
 
     @classmethod
-    def bend_vjp(cls, options: Sequence[Any], primals: Sequence[Any], g: Any, s: Sequence[Any], wrt: int) -> Any:
+    def bend_vjp(cls, options: Sequence[Any], primals: Sequence[Any], g: Any, s: Any, wrt: int) -> Any:
         (x, beta), (s, s_beta) = primals, s
         if wrt == 1:
             parts = [] if s is None else [cls._variance(options, primals, x, s)]
