@@ -15,7 +15,7 @@ SANITIZED_CALLS ?= 5000
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
-demo: $(VENV)/installed ## install and run every operator on a small example
+demo: $(VENV)/installed-demo ## install, train a network on digits, check it exactly, write a page: build/demo/index.html
 	$(BIN)/lunette demo
 
 test: $(VENV)/installed-tests check ## install what the tests need, check style and types, run the tests
@@ -68,6 +68,11 @@ $(VENV)/installed: $(BIN)/python $(SOURCES)
 	mkdir -p $(TMPDIR)
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
+
+$(VENV)/installed-demo: $(BIN)/python $(SOURCES)
+	mkdir -p $(TMPDIR)
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	touch $@ $(VENV)/installed
 
 $(VENV)/installed-tests: $(BIN)/python $(SOURCES)
 	mkdir -p $(TMPDIR)

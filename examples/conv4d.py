@@ -1,7 +1,7 @@
 """Convolution in four dimensions (say volumes over time), with both derivatives: the same functions as in two.
 
-Checked in three ways: the two derivatives are adjoint, <g, J t> = <J' g, t>; a corner of the result equals the executable
-specification on exact fractions; and JAX agrees where it is installed.
+Checked in three ways: the two derivatives are adjoint, <g, J t> = <J' g, t>; a corner of the result equals the
+executable specification on exact fractions; and JAX agrees where it is installed.
 """
 
 import importlib.util

@@ -76,7 +76,18 @@ def test_operators_share_their_arguments() -> None:
 # ---- files
 
 
-ORDER = ["errors", "window", "number", "op", "ops", "array seeds", "spec explain graph", "__init__", "bench demo", "cli"]
+ORDER = [
+    "errors",
+    "window",
+    "number",
+    "op",
+    "ops",
+    "array seeds",
+    "spec explain graph",
+    "__init__",
+    "bench demo",
+    "cli",
+]
 
 
 def room_of(path: Path) -> str:

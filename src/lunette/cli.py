@@ -282,17 +282,22 @@ def profile(
     repeat: Annotated[int, typer.Option(min=1, help="runs; the median of each step is shown")] = 21,
     top: Annotated[int | None, typer.Option(min=1, help="only the steps that take longest, longest first")] = None,
 ) -> None:
-    """Compile a saved graph, run it on arrays of ones, and print what each step costs, and the memory.
+    """Compile a saved graph, run it on random numbers (labels are 0), and print what each step costs, and the memory.
 
     lunette profile model.json --threads 1 --repeat 50
     """
     graph = ln.load(file)
+    random = np.random.default_rng(0)
+    inputs = [
+        random.standard_normal(n.shape).astype(n.dtype) if n.dtype.kind == "f" else np.zeros(n.shape, n.dtype)
+        for n in graph.inputs
+    ]
     before = ln.get_num_threads()
     if threads is not None:
         ln.set_num_threads(threads)
     try:
         used = ln.get_num_threads()
-        stats = graph.compile().stats(repeat=repeat)
+        stats = graph.compile().stats(*inputs, repeat=repeat)
     finally:
         ln.set_num_threads(before)
     title = f"{file.name}: {len(graph.nodes)} nodes, {len(stats.nodes)} steps, {used} thread{'s' * (used != 1)}"
@@ -412,6 +417,7 @@ def main() -> None:
     """The entry point: a refusal is one sentence, not a traceback."""
     try:
         app()
-    except (ln.LunetteError, OSError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/bold red] {error}", markup=True, highlight=False)
+    except (ln.LunetteError, OSError, MemoryError) as error:
+        words = " ".join(str(error).split()) or "not enough memory"  # nothing in them is markup, whatever a file says
+        Console(stderr=True).print(Text.assemble(("error:", "bold red"), " ", words), soft_wrap=True)
         raise SystemExit(2) from None

@@ -48,7 +48,8 @@ def he(seed: int = 0, channels: tuple[int, int] = (16, 64)) -> Parameters:
     first, second = channels
 
     def normal(*shape: int) -> Array:
-        return (random.standard_normal(shape) * np.sqrt(2 / prod(shape[1:]))).astype(np.float32)
+        cells: Array = random.standard_normal(shape) * np.sqrt(2 / prod(shape[1:]))
+        return cells.astype(np.float32)
 
     weights = {"w1": normal(first, 1, 3, 3), "w2": normal(second, first, 3, 3), "w3": normal(10, second)}
     biases = {f"b{n}": np.zeros(len(weights[f"w{n}"]), np.float32) for n in (1, 2, 3)}
@@ -104,7 +105,7 @@ class Training:
 
 
 def train(digits: Digits, epochs: int, seed: int = 0, after: Callable[[Training], None] = lambda _: None) -> Training:
-    """Adam over a compiled value_and_grad, with a rate that falls to zero; `after` is called after each step and epoch."""
+    """Adam over a compiled value_and_grad, with a rate that falls to zero; `after` follows each step and epoch."""
     random = np.random.default_rng(seed)
     done = Training(he(seed))
     both = ln.jit(ln.value_and_grad(loss))

@@ -18,7 +18,8 @@ STYLE: Final = """
 @media(prefers-color-scheme:dark){:root{--page:#0c1017;--card:#12161f;--ink:#e8ecf4;--muted:#93a1ba;--line:#273042;
 --cell:#1b2130;--blue:#6b9bf5;--teal:#2cc4b3;--red:#f07171;--amber:#f0b429;--soft:#1a2233}}
 *{box-sizing:border-box}
-body{margin:0;background:var(--page);color:var(--ink);font:15px/1.55 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}
+body{margin:0;background:var(--page);color:var(--ink);
+font:15px/1.55 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}
 main{max-width:1120px;margin:0 auto;padding:40px 20px 64px}
 h1{font-size:30px;margin:0 0 4px;letter-spacing:-.02em}
 h2{font-size:19px;margin:0 0 4px}
@@ -38,7 +39,8 @@ section{background:var(--card);border:1px solid var(--line);border-radius:14px;p
 .scroll{overflow-x:auto;margin:0}
 .scroll svg{display:block;margin:0 auto}
 .beside{display:flex;flex-wrap:wrap;gap:28px;align-items:flex-start}.beside .scroll{flex:0 0 auto;max-width:100%}
-pre{flex:1 1 440px;min-width:0;margin:8px 0 0;padding:14px 16px;background:var(--soft);border-radius:10px;overflow-x:auto;line-height:1.75}
+pre{flex:1 1 440px;min-width:0;margin:8px 0 0;padding:14px 16px;background:var(--soft);
+border-radius:10px;overflow-x:auto;line-height:1.75}
 figure{margin:0}figcaption{color:var(--muted);font-size:13px;margin:2px 0 8px}
 svg.plot{width:100%;height:auto;display:block}
 svg.plot text{font-size:12px;fill:var(--muted)}
@@ -123,13 +125,14 @@ def curve(title: str, values: Sequence[float], *, colour: str, logarithmic: bool
     def y(v: float) -> float:
         return height - bottom - (height - top - bottom) * ((v - low) / reach)
 
-    parts = [f'<svg class="plot" viewBox="0 0 {width} {height}" role="img"><text class="title" x="0" y="16">{escape(title)}</text>']
+    parts = [_plot(title, width, height)]
     for m in marks:
         text = f"{10**m:.4g}" if logarithmic else f"{m:.4g}"
         parts.append(f'<path class="grid" d="M{left} {y(m):.1f}H{width - right}"/>')
         parts.append(f'<text x="{left - 8}" y="{y(m) + 4:.1f}" text-anchor="end">{text}</text>')
     for k in sorted({0, (len(values) - 1) // 2, len(values) - 1}):
-        parts.append(f'<text x="{x(k):.1f}" y="{height - 9}" text-anchor="{"end" if k else "start"}">{k + 1}</text>')
+        anchor = "end" if k else "start"
+        parts += [f'<text x="{x(k):.1f}" y="{height - 9}" text-anchor="{anchor}">{k + 1}</text>']
     points = [(x(k), y(v)) for k, v in enumerate(shown)]
     if logarithmic:
         parts.append(_line(points, colour, 1.0, 0.3))
@@ -137,10 +140,16 @@ def curve(title: str, values: Sequence[float], *, colour: str, logarithmic: bool
     parts.append(_line(points, colour, 2.2, 1.0))
     if dots:
         parts += [
-            f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" style="fill:var({colour})"><title>{k + 1}: {v:.4g}</title></circle>'
+            f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" style="fill:var({colour})">'
+            f"<title>{k + 1}: {v:.4g}</title></circle>"
             for k, ((a, b), v) in enumerate(zip(points, values, strict=True))
         ]
     return "".join([*parts, "</svg>"])
+
+
+def _plot(title: str, width: int, height: int) -> str:
+    head = f'<svg class="plot" viewBox="0 0 {width} {height}" role="img">'
+    return f'{head}<text class="title" x="0" y="16">{escape(title)}</text>'
 
 
 def _line(points: Sequence[tuple[float, float]], colour: str, width: float, opacity: float) -> str:
@@ -176,14 +185,14 @@ def histogram(title: str, edges: Sequence[float], counts: Sequence[int], colour:
     width, height, left, top, bottom = 520, 260, 6, 34, 34
     wide = (width - 2 * left) / len(counts)
     most, whole = max(*counts, 1), max(sum(counts), 1)
-    parts = [f'<svg class="plot" viewBox="0 0 {width} {height}" role="img"><text class="title" x="0" y="16">{escape(title)}</text>']
+    parts = [_plot(title, width, height)]
     for k, n in enumerate(counts):
         tall = (height - top - bottom - 16) * n / most
         x, y = left + k * wide, height - bottom - tall
         label = f"≤ {edges[k]:g}" if k < len(edges) else f"> {edges[-1]:g}"
         parts.append(
-            f'<rect x="{x + 4:.1f}" y="{y:.1f}" width="{wide - 8:.1f}" height="{tall:.1f}" rx="3" style="fill:var({colour})">'
-            f"<title>{label}: {n}</title></rect>"
+            f'<rect x="{x + 4:.1f}" y="{y:.1f}" width="{wide - 8:.1f}" height="{tall:.1f}" rx="3" '
+            f'style="fill:var({colour})"><title>{label}: {n}</title></rect>'
             f'<text x="{x + wide / 2:.1f}" y="{y - 5:.1f}" text-anchor="middle">{n / whole:.0%}</text>'
             f'<text x="{x + wide / 2:.1f}" y="{height - 14}" text-anchor="middle">{label}</text>'
         )

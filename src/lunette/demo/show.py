@@ -59,7 +59,9 @@ def show(folder: Path, quick: bool, out: Console) -> Path:
     text = page("A small window on digits", words, _facts(done, check, beside), sections, f"Written by {machine}.")
     where.write_text(text, encoding="utf-8")
     graph.save(folder / "digits.json")
-    out.print(f"wrote {where} (open it in a browser) and {folder / 'digits.json'} (try lunette profile)", soft_wrap=True)
+    out.print(
+        f"wrote {where} (open it in a browser) and {folder / 'digits.json'} (try lunette profile)", soft_wrap=True
+    )
     return where
 
 
@@ -140,7 +142,7 @@ def _facts(done: Training, check: Check, beside: Beside | None) -> Sequence[tupl
 def _training(done: Training) -> Section:
     body = (
         f'<div class="two"><div>{curve("loss of each step", done.losses, colour="--blue", logarithmic=True)}</div>'
-        f'<div>{curve("test accuracy after each epoch", done.accuracies, colour="--teal", dots=True)}</div></div>'
+        f"<div>{curve('test accuracy after each epoch', done.accuracies, colour='--teal', dots=True)}</div></div>"
     )
     words = "Adam in plain NumPy over ln.jit(ln.value_and_grad(loss)), He initialisation, a rate that falls to zero."
     return Section("training", "Training", words, body)
@@ -198,7 +200,9 @@ def _graph(graph: ln.Graph, step: ln.Graph) -> Section:
         f"<details><summary>and one training step: value and gradient, {len(step.nodes)} nodes</summary>"
         f'<figure class="scroll">{inline(step.to_svg())}</figure></details>'
     )
-    words = "What ln.trace recorded from the Python function, as a picture (hover for more) and as text, which parses back."
+    words = (
+        "What ln.trace recorded from the Python function, as a picture (hover for more) and as text, which parses back."
+    )
     return Section("graph", "The graph", words, body)
 
 
@@ -215,8 +219,8 @@ def _time(stats: Stats) -> Section:
     ]
     body = table(('<div style="width:160px">share</div>', "µs", "GFLOP/s", "step"), rows, numbers=(1, 2))
     words = (
-        f"The training step as it runs: {len(stats.nodes)} compiled steps in {stats.seconds * 1e6:,.0f} µs, intermediate "
-        f"results in {stats.arena / 2**20:.2f} MiB. The longest, with what was fused into them:"
+        f"The training step as it runs: {len(stats.nodes)} compiled steps in {stats.seconds * 1e6:,.0f} µs, "
+        f"intermediate results in {stats.arena / 2**20:.2f} MiB. The longest, with what was fused into them:"
     )
     return Section("time", "Where the time goes", words, body)
 
@@ -236,8 +240,8 @@ def _errors(errors: Errors) -> Section:
         f"<div>{table(('', ''), facts, numbers=(1,))}</div></div>"
     )
     words = (
-        f"The second convolution of the trained network, in float32, against exact rational sums of {errors.terms} terms: "
-        f"{ulps.size} outputs. One ulp is the distance from the exact result to the next float; the bound is "
+        f"The second convolution of the trained network, in float32, against exact rational sums of {errors.terms} "
+        f"terms: {ulps.size} outputs. One ulp is the distance from the exact result to the next float; the bound is "
         "gamma(h) * sum|x||w|."
     )
     return Section("errors", "Errors of a fast kernel", words, body)
@@ -250,7 +254,7 @@ def _exactness(check: Check) -> Section:
     rows = [(f'<span class="mono">{escape(name)}</span>', text(v), f"{float(v):.9g}") for name, v in check.samples]
     verdict = "All three are equal, with ==." if check.equal else "They differ: this is a bug."
     words = (
-        "A tiny network of the same kind on rational numbers. Its gradient by reverse mode, by the traced graph, and by "
-        f"the specification on dual numbers, {check.cells} derivatives each. {verdict} Some of them:"
+        "A tiny network of the same kind on rational numbers. Its gradient by reverse mode, by the traced graph, and "
+        f"by the specification on dual numbers, {check.cells} derivatives each. {verdict} Some of them:"
     )
     return Section("exactness", "Exactness", words, table(("of", "exactly", "about"), rows, numbers=(2,)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import pairwise
 from math import ceil, inf, sqrt
 from typing import Any, Final
 
@@ -52,7 +53,8 @@ STYLE: Final = """\
 .ln-graph .name{font:600 13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}
 @media(prefers-color-scheme:dark){
 .ln-graph .bg{fill:#12161f}.ln-graph .box{fill:#1b2130;stroke:#3a455c}.ln-graph .name{fill:#e8ecf4}
-.ln-graph .type{fill:#9fb0cc}.ln-graph .more{fill:#7e8aa3}.ln-graph .edge{stroke:#63708a}.ln-graph .arrow{fill:#63708a}}"""
+.ln-graph .type{fill:#9fb0cc}.ln-graph .more{fill:#7e8aa3}.ln-graph .edge{stroke:#63708a}
+.ln-graph .arrow{fill:#63708a}}"""
 
 
 # ---- what is drawn
@@ -68,7 +70,6 @@ class Box:
     name: str = ""
     type: str = ""
     lines: list[str] = field(default_factory=list)
-    folded: list[int] = field(default_factory=list)
     layer: int = 0
     x: float = 0.0
     y: float = 0.0
@@ -94,11 +95,11 @@ def to_svg(graph: Graph) -> str:
     >>> import lunette as ln
     >>> g = ln.Graph()
     >>> g.output(ln.relu(g.input((2, 3), name="x")))
-    >>> to_svg(g).count("<g ")
+    >>> to_svg(g).count('<g class="node')
     3
     """
     boxes, edges = _boxes(graph)
-    if len(boxes) > MOST_BOXES:
+    if not 0 < len(boxes) <= MOST_BOXES:
         return _column(graph)
     layout = _Layout(boxes, edges)
     return _column(graph) if layout.crowded else layout.picture(_caption(graph))
@@ -134,7 +135,6 @@ def _boxes(graph: Graph) -> tuple[list[Box], list[tuple[int, int]]]:
             box.name = n.kind.name
             box.lines = list(_option_lines(n))
             names = _operand_names(n)
-            box.folded = [i for i in dict.fromkeys(n.inputs) if i is not None and folds[i]]
             for name, i in zip(names, n.inputs, strict=True):
                 if i is not None and folds[i]:
                     box.lines.append(f"{name} {_constant(graph.nodes[i])}")
@@ -193,7 +193,7 @@ def _short(value: Any) -> str:
         return (
             f"({','.join(map(_short, value))})"
             if any(isinstance(v, tuple) for v in value)
-            else "×".join(map(_short, value))
+            else "x".join(map(_short, value))
         )
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -228,6 +228,7 @@ class _Layout:
             return
         self._order()
         self._align()
+        self._place()
         self._columns()
 
     def _layer(self) -> None:
@@ -248,7 +249,7 @@ class _Layout:
             self.height[a] = max((self.height[b] + 1 for b in readers[a]), default=0)
 
     def _lanes(self) -> None:
-        """A line over several layers bends in each of them; the lines from one box share their way as far as they can."""
+        """A line over several layers bends in each of them; lines from one box share their way as far as they can."""
         boxes = self.boxes
         last: dict[int, int] = {}
         for a, b in self.edges:
@@ -307,7 +308,7 @@ class _Layout:
         return total
 
     def _align(self) -> None:
-        """Lanes and main paths become straight blocks; blocks keep their order, and move towards what they are joined to."""
+        """Lanes and main paths become straight blocks: no two of their lines cross, and none forks."""
         boxes = self.boxes
         place = {v: p for row in self.layers for p, v in enumerate(row)}
         up: dict[int, int] = {}
@@ -332,15 +333,18 @@ class _Layout:
                 continue
             down[a], up[b] = b, a
             taken[boxes[a].layer].append((p, q))
-        head: dict[int, int] = {}
+        self.head: dict[int, int] = {}  # of the block that a box belongs to
         for row in self.layers:
             for v in row:
-                head[v] = head[up[v]] if v in up else v
-        # Neighbours on a layer keep their distance, and so do their blocks.
+                self.head[v] = self.head[up[v]] if v in up else v
+
+    def _place(self) -> None:
+        """Blocks side by side, in the order of their boxes; then each towards the middle of what it is joined to."""
+        boxes, head = self.boxes, self.head
         left: dict[int, dict[int, float]] = {h: {} for h in head.values()}
         right: dict[int, dict[int, float]] = {h: {} for h in head.values()}
         for row in self.layers:
-            for a, b in zip(row, row[1:], strict=False):
+            for a, b in pairwise(row):
                 apart = (boxes[a].width + boxes[b].width) / 2 + (GAP_X if a < self.real or b < self.real else LANE / 2)
                 p, q = head[a], head[b]
                 left[q][p] = right[p][q] = max(apart, left[q].get(p, 0.0))
@@ -407,19 +411,16 @@ class _Layout:
         """The SVG."""
         jumped = {(a, b) for a, b, _ in self.jumps}
         lines = [self._jump(a, b, x) for a, b, x in self.jumps]
-        lines += [_arrow(self.boxes[b].x, self.boxes[b].y) for _, b, _ in self.jumps]
-        for a, way in self.trunk.items():
-            for p, q in zip(way, way[1:], strict=False):
-                lines.append(self._curve(p, q, self._leaves(a, q) if p == a else self.boxes[p].x, self.boxes[q].x))
+        tips = [(self.boxes[b].x, self.boxes[b].y) for _, b, _ in self.jumps]
+        for way in self.trunk.values():
+            lines += [self._curve(p, q, self.boxes[q].x) for p, q in pairwise(way)]
         for a, b in self.edges:
             p = self.trunk[a][self.boxes[b].layer - self.boxes[a].layer - 1]
-            if (p, b) in jumped:
-                continue
-            end = self._enters(p, b)
-            lines.append(self._curve(p, b, self._leaves(a, b) if p == a else self.boxes[p].x, end))
-            lines.append(_arrow(end, self.boxes[b].y))
-        paths = "".join(f'<path d="{d}"/>' for d in lines if not d.startswith("A"))
-        arrows = "".join(d[1:] for d in lines if d.startswith("A"))
+            if (p, b) not in jumped:
+                tips.append((self._port(b, p, self.above[b]), self.boxes[b].y))
+                lines.append(self._curve(p, b, tips[-1][0]))
+        paths = "".join(f'<path d="{d}"/>' for d in lines)
+        arrows = "".join(f"M{x:.1f} {y:.1f}l-3.6 -6.5h7.2z" for x, y in tips)
         drawn = [_draw(box) for box in self.boxes[: self.real]]
         return "\n".join(
             [
@@ -431,14 +432,8 @@ class _Layout:
             ]
         )
 
-    def _leaves(self, a: int, b: int) -> float:
-        """Where the line to b leaves the box: in the middle if it goes straight down, else on the side of b."""
-        return self._port(a, b, self.below[a])
-
-    def _enters(self, a: int, b: int) -> float:
-        return self._port(b, a, self.above[b])
-
     def _port(self, box: int, other: int, all_of: Sequence[int]) -> float:
+        """Where the line to or from another box touches this one: in the middle if it is straight, else to the side."""
         here, boxes = self.boxes[box], self.boxes
         if boxes[other].x == here.x or len(all_of) == 1:
             return here.x
@@ -448,8 +443,9 @@ class _Layout:
         middle = max(-here.width / 2 + 12, min(here.width / 2 - 12, (ordered.index(other) - straight) * step))
         return here.x + middle
 
-    def _curve(self, a: int, b: int, start: float, end: float) -> str:
+    def _curve(self, a: int, b: int, end: float) -> str:
         top, bottom = self.boxes[a], self.boxes[b]
+        start = self._port(a, b, self.below[a]) if a < self.real else top.x
         y0, y1 = top.y + top.height, bottom.y
         edge = top.y + self.bottoms[top.layer]  # below all boxes of the layer: the way is free
         if start == end:
@@ -544,10 +540,6 @@ def _opening(width: float, height: float, caption: str) -> list[str]:
     ]
 
 
-def _arrow(x: float, y: float) -> str:
-    return f"AM{x:.1f} {y:.1f}l-3.6 -6.5h7.2z"
-
-
 def _draw(box: Box) -> str:
     colour = COLOURS[box.family]
     x, y, w, h = box.x - box.width / 2, box.y, box.width, box.height
@@ -569,9 +561,8 @@ def _draw(box: Box) -> str:
         )
     left, right = x + (22 if pill else 15), x + w - 11
     parts.append(f'<text class="name" x="{left:.1f}" y="{y + 18.5:.1f}" fill="#1c2433">{escape(box.name)}</text>')
-    parts.append(
-        f'<text class="type" x="{right:.1f}" y="{y + 18.5:.1f}" text-anchor="end" fill="#5b6b85">{escape(box.type)}</text>'
-    )
+    place = f'x="{right:.1f}" y="{y + 18.5:.1f}" text-anchor="end"'
+    parts.append(f'<text class="type" {place} fill="#5b6b85">{escape(box.type)}</text>')
     for row, text in enumerate(box.lines):
         parts.append(
             f'<text class="more" x="{left:.1f}" y="{y + 34 + LINE * row:.1f}" fill="#76839a">{escape(text)}</text>'

@@ -54,7 +54,9 @@ def simplified(graph: Graph, fold: bool = True) -> Graph:
                     seen[same] = made
             place.append(made if same is None else seen[same])
             continue
-        inputs = tuple(None if i is None else place[i] for i in n.inputs)
+        inputs = tuple(
+            i if i is None else place[i] if place[i] >= 0 else shape_only(new, graph.nodes[i], seen) for i in n.inputs
+        )
         if n.kind is StopGradient:
             place.append(inputs[0] or 0)
             continue
@@ -76,12 +78,27 @@ def simplified(graph: Graph, fold: bool = True) -> Graph:
     return new
 
 
+def reads(n: Node) -> list[int | None]:
+    """The inputs of a node, None for those of which it needs no more than the shape."""
+    if n.kind is None or not issubclass(n.kind, Vjp):
+        return list(n.inputs)
+    return [i if n.kind.reads(p) else None for p, i in enumerate(n.inputs)]
+
+
+def shape_only(graph: Graph, n: Node, seen: dict[Any, int]) -> int:
+    """A constant that nothing reads, in the place of a value that is not needed; it takes no memory."""
+    key = ("shape", n.shape, n.dtype)
+    if key not in seen:
+        seen[key] = graph.append(Node(n.shape, n.dtype, value=np.broadcast_to(np.zeros((), n.dtype), n.shape))).id
+    return seen[key]
+
+
 def _needed(graph: Graph) -> set[int]:
-    """The nodes that outputs depend on, and all inputs."""
+    """The nodes whose values outputs depend on, and all inputs."""
     needed = set(graph.outputs) | set(graph.input_ids())
     for at in range(len(graph.nodes) - 1, -1, -1):
         if at in needed:
-            needed.update(i for i in graph.nodes[at].inputs if i is not None)
+            needed.update(i for i in reads(graph.nodes[at]) if i is not None)
     return needed
 
 
@@ -89,7 +106,7 @@ def _uses(graph: Graph, needed: set[int]) -> list[int]:
     """How often each node is read; outputs count twice, so that nothing takes them for private."""
     uses = [0] * len(graph.nodes)
     for at in needed:
-        for i in graph.nodes[at].inputs:
+        for i in reads(graph.nodes[at]):
             if i is not None:
                 uses[i] += 1
     for i in graph.outputs:
@@ -244,10 +261,7 @@ def make_steps(graph: Graph, fuse: bool = True) -> Steps:
             continue
         step = _fused(graph, uses, readers, at, done) if fuse else None
         if step is None:
-            reads = list(n.inputs)
-            values = tuple(n.kind.reads(p) for p in range(len(reads))) if issubclass(n.kind, Vjp) else ()
-            reads = [None if values and not values[p] else r for p, r in enumerate(reads)]
-            step = Step(kernel_of(n), reads, at, at, flops_of(n), _in_place(n), covers=[at])
+            step = Step(kernel_of(n), reads(n), at, at, flops_of(n), _in_place(n), covers=[at])
         if step.writes == at:
             plan.steps.append(step)
         else:
@@ -267,6 +281,8 @@ def _in_place(n: Node) -> tuple[int, ...]:
 def _fused(graph: Graph, uses: Sequence[int], readers: Sequence[Sequence[int]], at: int, done: set[int]) -> Step | None:
     """A convolution or a matrix product with what follows it: + bias, + residual, relu."""
     n = graph.nodes[at]
+    if n.kind is Mul:
+        return _scaled(graph, uses, readers, at, done)
     if n.kind not in (Conv, ConvTranspose, MatMul) or n.bound is None:
         return None
     last, bias, add, relu, covers = at, None, None, False, [at]
@@ -313,11 +329,42 @@ def _fused(graph: Graph, uses: Sequence[int], readers: Sequence[Sequence[int]], 
     return Step(task, [n.inputs[0], n.inputs[1], bias], last, at, flops_of(n), covers=covers)
 
 
+def _scaled(
+    graph: Graph, uses: Sequence[int], readers: Sequence[Sequence[int]], at: int, done: set[int]
+) -> Step | None:
+    """x * scale + shift, both per channel, and relu: one pass."""
+    n = graph.nodes[at]
+    if uses[at] != 1 or n.inputs[0] is None or n.inputs[1] is None:
+        return None
+    k = readers[at][0]
+    shift = graph.nodes[k]
+    if shift.kind is not Add or shift.shape != n.shape or k in done:
+        return None
+    x, scale = sorted((n.inputs[0], n.inputs[1]), key=lambda i: prod(graph.nodes[i].shape), reverse=True)
+    offset = shift.inputs[1] if shift.inputs[0] == at else shift.inputs[0]
+    if offset is None or offset == at or graph.nodes[x].shape != n.shape:
+        return None
+    per_channel = graph.nodes[scale].shape
+    if len(per_channel) < 1 or len(n.shape) < len(per_channel) or graph.nodes[offset].shape != per_channel:
+        return None
+    channels, inner = per_channel[0], n.shape[len(n.shape) - len(per_channel) + 1 :]
+    if per_channel[1:] != (1,) * len(inner) or n.shape[len(n.shape) - len(per_channel)] != channels:
+        return None
+    last, relu, covers = k, False, [at, k]
+    if uses[k] == 1 and graph.nodes[readers[k][0]].kind is Relu and readers[k][0] not in done:
+        last, relu = readers[k][0], True
+        covers.append(last)
+    done.update(covers)
+    outer = prod(n.shape[: len(n.shape) - len(per_channel)])
+    task = _native.scale_shift(n.dtype.char, outer, channels, prod(inner), relu)
+    return Step(task, [x, scale, offset], last, at, 2 * flops_of(n), (0,), covers=covers)
+
+
 def _readers(graph: Graph, needed: set[int]) -> list[list[int]]:
     """For every node, the nodes that read it."""
     readers: list[list[int]] = [[] for _ in graph.nodes]
     for k in sorted(needed):
-        for i in graph.nodes[k].inputs:
+        for i in reads(graph.nodes[k]):
             if i is not None:
                 readers[i].append(k)
     return readers
@@ -338,7 +385,8 @@ def _conv_step(
     weights = graph.nodes[w].value
     packed = None
     if weights is not None:
-        pack = _native.conv_pack(*convolution, input_grad=transposed)
+        make_pack: Any = _native.conv_pack
+        pack = make_pack(*convolution, transposed)
         if pack.count(1):
             array: Array = np.empty(pack.count(1), n.dtype)
             pack(weights, array)

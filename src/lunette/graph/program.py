@@ -13,7 +13,7 @@ from lunette import _native
 from lunette.array import give, one_kind, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
 from lunette.graph.graph import Graph, Node, Var
-from lunette.graph.plan import bytes_of, make_steps, place, simplified
+from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
 from lunette.number import Array, allocate, cells_of, each
 from lunette.op import apply
 
@@ -227,11 +227,11 @@ class Program:
 
     def vjp(self, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
         """The outputs, and the pullback: from one cotangent per output to one per input."""
-        forward, backward = self._pair()
+        forward, backward, again = self._pair()
         results = forward(*primals)
         results = results if isinstance(results, tuple) else (results,)
         n = len(self.graph.outputs)
-        y, kept = results[:n], results[n:]
+        y, kept = results[:n], (*(primals[p] for p in again), *results[n:])
 
         def pullback(cotangent: Any) -> tuple[Any, ...]:
             """One cotangent per input."""
@@ -249,15 +249,16 @@ class Program:
             known: Program = self._derived[key]
             return known
 
-    def _pair(self) -> tuple[Program, Program]:
+    def _pair(self) -> tuple[Program, Program, list[int]]:
         with self._lock:
             if "vjp" not in self._derived:
-                forward, backward = _vjp_graphs(self.graph)
+                forward, backward, again = _vjp_graphs(self.graph)
                 self._derived["vjp"] = (
                     Program(forward, debug=self.debug, fuse=self.fuse),
                     Program(backward, debug=self.debug, fuse=self.fuse),
+                    again,
                 )
-            pair: tuple[Program, Program] = self._derived["vjp"]
+            pair: tuple[Program, Program, list[int]] = self._derived["vjp"]
             return pair
 
     # ---- looking
@@ -343,8 +344,11 @@ def _as_var(graph: Graph, value: Any) -> Var:
     return value if isinstance(value, Var) else graph.constant(value)
 
 
-def _vjp_graphs(graph: Graph) -> tuple[Graph, Graph]:
-    """Forward with everything that backward needs as further outputs, and backward, which begins with those."""
+def _vjp_graphs(graph: Graph) -> tuple[Graph, Graph, list[int]]:
+    """Forward with what backward needs as further outputs; backward; and which inputs backward reads again.
+
+    The inputs of backward are those inputs, then the further outputs of forward, then the cotangents.
+    """
     from lunette.graph.transform import vjp
 
     joint = Graph()
@@ -363,26 +367,29 @@ def _vjp_graphs(graph: Graph) -> tuple[Graph, Graph]:
     gradients = [_as_var(joint, g).id for g in pullback(list(cotangents))]
 
     needed: set[int] = set(gradients)
-    kept: set[int] = set()
     for at in range(len(joint.nodes) - 1, split - 1, -1):
         if at in needed:
-            needed.update(i for i in joint.nodes[at].inputs if i is not None)
-    kept = {i for i in needed if i < split and joint.nodes[i].value is None}
+            needed.update(i for i in reads(joint.nodes[at]) if i is not None)
+    again = [p for p, v in enumerate(primals) if v.id in needed]
+    kept = sorted(i for i in needed if i < split and joint.nodes[i].kind is not None)
     constants = {i for i in needed if i < split and joint.nodes[i].value is not None}
 
     forward = Graph()
     forward.nodes = joint.nodes[:split]
-    order = sorted(kept)
-    forward.outputs = [*results, *order]
+    forward.outputs = [*results, *kept]
 
     backward = Graph()
-    place = {i: backward.append(Node(joint.nodes[i].shape, joint.nodes[i].dtype, name=f"kept_{i}")).id for i in order}
-    place |= {i: backward.append(joint.nodes[i]).id for i in sorted(constants)}
+    seen: dict[Any, int] = {}
+    first = [*(primals[p].id for p in again), *kept]
+    moved = {i: backward.append(Node(joint.nodes[i].shape, joint.nodes[i].dtype, name=f"kept_{i}")).id for i in first}
+    moved |= {i: backward.append(joint.nodes[i]).id for i in sorted(constants)}
     for at in range(split, len(joint.nodes)):
         n = joint.nodes[at]
-        moved = tuple(None if i is None else place.get(i, -1) for i in n.inputs)
-        if n.kind is not None and -1 in moved:
-            continue  # not needed
-        place[at] = backward.append(Node(n.shape, n.dtype, n.kind, n.options, moved, n.bound, n.name, n.value)).id
-    backward.outputs = [place[g] for g in gradients]
-    return forward, backward
+        if n.kind is not None and at not in needed:
+            continue
+        inputs = tuple(
+            i if i is None else moved[i] if i in moved else shape_only(backward, joint.nodes[i], seen) for i in n.inputs
+        )
+        moved[at] = backward.append(Node(n.shape, n.dtype, n.kind, n.options, inputs, n.bound, n.name, n.value)).id
+    backward.outputs = [moved[g] for g in gradients]
+    return forward, backward, again
