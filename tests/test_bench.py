@@ -16,8 +16,12 @@ from typer.testing import CliRunner
 from lunette import array
 from lunette.bench import report
 from lunette.bench.cases import DIRECTIONS, DTYPES, LAYERS, OPS, Layer, Problem, select
+from lunette.bench.figures import COMPILE, GRAD_CHAIN, JVP_CHAIN, OVERHEAD
 from lunette.bench.goals import goals
-from lunette.bench.measure import NAMES, Bench, agree, result_of
+from lunette.bench.measure import NAMES, Bench, Memory, agree, network_problems, peers_of, problems, result_of
+from lunette.bench.networks import DIRECTIONS as NETWORK_DIRECTIONS
+from lunette.bench.networks import GRADIENT, JVP_ALL, JVP_X, NETWORKS, Network, NetworkProblem, compiled
+from lunette.bench.networks import select as select_networks
 from lunette.bench.result import Result, Run, Timing
 from lunette.cli import app
 from lunette.ops import ALL
@@ -54,6 +58,24 @@ def test_patterns_select() -> None:
     assert [layer.name for layer in select(["max_pool"], "tiny")] == ["tiny/max_pool"]
     assert {layer.op for layer in select(pattern="dcgan/*")} == {"conv_transpose"}
     assert not select(pattern="no such case")
+
+
+def test_networks_are_four_at_two_batches_and_quick_ones_are_small() -> None:
+    assert [n.name for n in NETWORKS] == [
+        f"{model}/b{batch}" for model in ("lenet", "vgg11", "resnet18", "unet") for batch in (1, 32)
+    ]
+    assert [n.name for n in select_networks(quick=True)] == ["lenet/b1", "unet/b1"]
+    assert [n.name for n in select_networks("resnet18/b*")] == ["resnet18/b1", "resnet18/b32"]
+    one, many = select_networks("resnet18")
+    assert one.out == (1, 1000) and many.operations("forward") == 32 * one.operations("forward")
+    assert round(one.operations("forward") / 2e9, 1) == 1.8  # the figure that everyone gives for ResNet-18
+
+
+def test_the_counted_operations_are_those_of_the_program() -> None:
+    for network in NETWORKS:
+        small = network.shrunk()
+        counted = compiled(small, small.data()).stats(repeat=1).flops  # with additions, maxima and the like
+        assert 1 <= counted / small.operations("forward") < 1.2
 
 
 # ---- adapters
@@ -107,6 +129,44 @@ def test_the_adapters_agree_with_lunette(bench: Bench, name: str, direction: str
         assert not opened["PyTorch"].absent
 
 
+SMALL = [n.shrunk() for n in NETWORKS if n.batch == 1]
+every_small_network = pytest.mark.parametrize("network", [pytest.param(n, id=n.model.name) for n in SMALL])
+
+
+@pytest.mark.filterwarnings("ignore")  # other people's
+@pytest.mark.parametrize("direction", ["forward", "gradient"])
+@every_small_network
+def test_every_toolbox_agrees_with_lunettes(bench: Bench, network: Network, direction: str) -> None:
+    """torch.compile has the toolbox of PyTorch and takes a minute for a large network: it is asked once."""
+    few = Bench([n for n in NAMES if n != "torch.compile" or network.model.name == "lenet"], 1, 1e-6)
+    opened = few.open(NetworkProblem(network, direction))
+    assert {"PyTorch", "JAX", "ONNX Runtime"} <= set(opened)
+    for peer, timing in opened.items():
+        assert not timing.mismatch, (peer, timing.mismatch)
+        assert bool(timing.calls) != bool(timing.absent), peer
+        if timing.absent:
+            known = ("not installed", "inference only") if peer != "torch.compile" else ("",)  # it needs a compiler
+            assert any(word in timing.absent for word in known), (peer, timing.absent)
+
+
+def test_lunettes_own_derivatives_take_turns(bench: Bench) -> None:
+    opened = bench.open(NetworkProblem(SMALL[0], "derivatives"))
+    assert list(opened) == ["lunette", JVP_X, JVP_ALL, GRADIENT]
+    assert all(bench.turn(name) > 0 for name in opened)
+
+
+def test_libraries_are_started_only_for_what_they_take_part_in() -> None:
+    layers, networks = problems(LAYERS[:1], ["forward"], ["float32"]), network_problems(NETWORKS[:1], ["forward"])
+    assert "torch.compile" not in peers_of(layers) and "PyTorch channels-last" not in peers_of(networks)
+    assert set(peers_of([*layers, *networks])) == set(NAMES)
+
+
+def test_memory_of_a_network_is_planned_and_counted() -> None:
+    problem = NetworkProblem(next(n for n in SMALL if n.model.name == "unet"), "forward")
+    found = Memory(1).network(problem)
+    assert 0 < found["largest live set"] <= found["arena"]
+
+
 def test_a_wrong_answer_is_told_from_rounding() -> None:
     right = np.random.default_rng(0).standard_normal((4, 100)).astype(np.float32)
     assert agree([right * np.float32(1 + 1e-5)], [right]) == ""
@@ -133,8 +193,18 @@ def canned() -> Run:
         timings["OpenVINO"] = Timing(mismatch="3 of 4 cells differ")
         return replace(result_of(Problem(layer, direction, "float32"), 2**20, timings), options={})
 
+    def network_result(network: Network, direction: str) -> Result:
+        peers = {"PyTorch": 2e-3, "torch.compile": 0.5e-3, "JAX": 2e-3, "ONNX Runtime": 1.5e-3}
+        own = {JVP_X: 2e-3, JVP_ALL: 4e-3, GRADIENT: 3e-3}
+        chosen = own if direction == "derivatives" else peers
+        timings = {n: Timing((s,), 1) for n, s in {"lunette": 1e-3, **chosen}.items()}
+        memory = {"arena": 100, "largest live set": 100, "PyTorch": 200} if direction == "forward" else {}
+        return result_of(NetworkProblem(network, direction), 150 if memory else None, timings, memory)
+
     results = tuple(result(layer, direction) for layer in LAYERS for direction in DIRECTIONS)
-    return Run("2000-01-01", 1, {"cores": "2"}, {"PyTorch": "2"}, {}, {"float32": 100.0}, results)
+    results += tuple(network_result(n, direction) for n in NETWORKS for direction in NETWORK_DIRECTIONS)
+    figures = {COMPILE: 0.5, GRAD_CHAIN: 0.5, JVP_CHAIN: 1.5, f"{OVERHEAD}: conv": 1e-5, f"{OVERHEAD}: max_pool": 2e-5}
+    return Run("2000-01-01", 1, {"cores": "2"}, {"PyTorch": "2"}, {}, {"float32": 100.0}, results, figures)
 
 
 def test_a_run_survives_json() -> None:
@@ -146,7 +216,18 @@ def test_the_report_shows_ratios_reasons_and_goals() -> None:
     out = Console(file=io.StringIO(), width=200)
     report.show(canned(), out)
     text = out.file.getvalue()  # type: ignore[attr-defined]
-    for word in ("11.50", "2.00", "wrong", "inference only", "3 of 4 cells differ", "GFLOP/s", "GB/s", "100 GFLOP/s"):
+    for word in (
+        "11.50",
+        "2.00",
+        "wrong",
+        "inference only",
+        "3 of 4 cells differ",
+        "GFLOP/s",
+        "GB/s",
+        "100 GFLOP/s",
+        "JVP in all",
+        "compile",
+    ):
         assert word in text, word
 
 
@@ -158,6 +239,15 @@ def test_goals_are_computed_from_the_figures() -> None:
     assert found["smooth_max_pool VJP", "≥ 5x JAX reduce_window(logaddexp), geometric mean"].met
     assert not found["smooth_max_pool VJP", "≥ 10x the best PyTorch composition, geometric mean"].met
     assert found["max_pool 31x31, stride 1", "≤ 1.5 x the 5x5 time"].met
+    assert found["networks forward", "≥ 1.2x PyTorch, geometric mean"].met
+    assert not found["networks forward", "none below 1x torch.compile"].met
+    assert found["networks: JVP in x", "≤ 2.2 x forward"].met
+    assert not found["networks: JVP in all", "≤ 3.3 x forward"].met
+    assert found["networks forward: activations as planned", "≤ 1.15 x the largest live set"].met
+    assert not found["networks forward: activations and workspace", "≤ 1.15 x the largest live set"].met
+    assert found["networks forward: activations and workspace", "≤ 1 x PyTorch under inference_mode"].met
+    assert found[COMPILE, "< 1 s"].met and not found[JVP_CHAIN, "< 1 s"].met
+    assert not found["ln.vjp of one operator on small arrays", "≤ 15 µs beyond its forward and VJP calls"].met
     slow = replace(run, results=tuple(_slower(r) if r.op == "avg_pool" else r for r in run.results))
     changed = {(g.what, g.goal) for g in goals(slow) if not g.met} - {k for k, g in found.items() if not g.met}
     assert changed and all(what.startswith("avg_pool") for what, _ in changed)
@@ -189,7 +279,24 @@ def test_a_small_run_measures_prints_and_writes(tmp_path: Path) -> None:
     assert again.exit_code == 0 and "tiny/avg_pool" in again.output
 
 
+def test_a_small_run_of_a_network(tmp_path: Path) -> None:
+    where = tmp_path / "lenet.json"
+    words = ["bench", "--networks", "--quick", "--case", "lenet", "--peer", "PyTorch", "--json", str(where)]
+    result = CliRunner().invoke(app, [*words, "--plot", str(tmp_path / "lenet.svg")])
+    assert result.exit_code == 0, result.output
+    run = Run.load(where)
+    assert [r.direction for r in run.results] == list(NETWORK_DIRECTIONS)
+    assert run.figures[COMPILE] > 0 and run.results[0].memory["arena"] > 0
+    assert "lenet/b1" in result.output and "x forward" in result.output
+
+
 def test_the_command_refuses_what_it_does_not_know() -> None:
-    for words in (["--op", "pool"], ["--dtype", "int8"], ["--case", "no such case"], ["--peer", "MATLAB"]):
+    for words in (
+        ["--op", "pool"],
+        ["--dtype", "int8"],
+        ["--case", "no such case"],
+        ["--peer", "MATLAB"],
+        ["--networks", "--op", "conv"],
+    ):
         assert CliRunner().invoke(app, ["bench", *words]).exit_code == 2
     assert "tiny/max_pool" in CliRunner().invoke(app, ["bench", "--list", "--case", "tiny"]).output

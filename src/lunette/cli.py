@@ -162,11 +162,15 @@ def info() -> None:
 def bench(
     op: Annotated[list[str] | None, typer.Option(help="only this operator (may be repeated)")] = None,
     case: Annotated[str | None, typer.Option(help="only cases whose op/name contains or matches this pattern")] = None,
-    direction: Annotated[list[str] | None, typer.Option(help="forward, jvp or vjp (may be repeated)")] = None,
+    direction: Annotated[
+        list[str] | None,
+        typer.Option(help="forward, jvp or vjp; of networks forward, gradient or derivatives (may be repeated)"),
+    ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="float32 (default) or float64 (may be repeated)")] = None,
     threads: Annotated[int, typer.Option(min=1, help="1: one pinned process; more: a process per library")] = 1,
     peer: Annotated[list[str] | None, typer.Option(help="only this library (may be repeated)")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="a few cases, short turns: under two minutes")] = False,
+    networks: Annotated[bool, typer.Option("--networks", help="only whole networks, no single layers")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="a few cases, short turns: a few minutes")] = False,
     memory: Annotated[bool, typer.Option(help="measure the workspace of lunette's calls")] = True,
     json: Annotated[Path | None, typer.Option(help="where the figures go; default: benchmarks/")] = None,
     plot: Annotated[
@@ -179,8 +183,10 @@ def bench(
 
     lunette bench --quick
     lunette bench --op conv --case resnet --direction forward
+    lunette bench --networks --threads 2
     """
     from lunette.bench import cases, measure, report  # not at the top: `lunette --help` is to be quick
+    from lunette.bench import networks as nets
     from lunette.bench.result import Run
 
     wide = out if out.is_terminal else Console(width=160)
@@ -192,7 +198,7 @@ def bench(
         return
     for given, known, word in (
         (op, cases.OPS, "op"),
-        (direction, cases.DIRECTIONS, "direction"),
+        (direction, tuple(dict.fromkeys((*cases.DIRECTIONS, *nets.DIRECTIONS))), "direction"),
         (dtype, cases.DTYPES, "dtype"),
         (peer, measure.NAMES, "peer"),
     ):
@@ -201,22 +207,33 @@ def bench(
             raise typer.BadParameter(
                 f"{unknown[0]} is not among {', '.join(known)}. {hint}".rstrip(), param_hint=f"--{word}"
             )
-    layers = cases.select(op or (), case, quick)
-    if not layers:
+    if networks and op:
+        raise typer.BadParameter("a network is no single operator", param_hint="--networks with --op")
+    dtypes = dtype or cases.DTYPES[:1]
+    layers = [] if networks else cases.select(op or (), case, quick)
+    whole = nets.select(case, quick) if not op and "float32" in dtypes else []
+    if not layers and not whole:
         raise typer.BadParameter(f"no case matches {case!r}; lunette bench --list shows them", param_hint="--case")
     if names:
         for layer in layers:
             wide.print(f"{layer.op}/{layer.name}  {layer.shapes} {dict(layer.options)}", highlight=False, markup=False)
+        for n in whole:
+            wide.print(f"{n.op}/{n.name}  {n.shapes[0]}", highlight=False, markup=False)
         return
-    asked = measure.problems(layers, direction or cases.DIRECTIONS, dtype or cases.DTYPES[:1])
-    session = measure.Session(threads, measure.QUICK if quick else measure.Effort(), peer or measure.NAMES, memory)
+    asked: list[measure.AnyProblem] = [
+        *measure.problems(layers, direction or cases.DIRECTIONS, dtypes),
+        *measure.network_problems(whole, direction or nets.DIRECTIONS),
+    ]
+    effort = measure.QUICK if quick else measure.Effort()
+    session = measure.Session(threads, effort, peer or measure.peers_of(asked), memory)
     try:
         _measure_all(session, asked)
     finally:
         run = session.finish()
     report.show(run, wide)
     selected = op or case or direction or peer
-    stem = f"{'selected' if selected else 'quick' if quick else 'full'}-{'-'.join(dtype or ['float32'])}-{threads}t"
+    what = "selected" if selected else "quick" if quick else "networks" if networks else "full"
+    stem = f"{what}-{'-'.join(dtypes)}-{threads}t"
     where = Path("benchmarks") / stem
     run.save(json or where.with_suffix(".json"))
     wide.print(f"wrote {json or where.with_suffix('.json')}", highlight=False)
@@ -244,7 +261,7 @@ def _measure_all(session: Any, asked: Sequence[Any]) -> None:
     with Progress(*columns, *times, console=Console(stderr=True), auto_refresh=False) as progress:
         task = progress.add_task("", total=len(asked))
         for problem in asked:
-            what = f"{problem.layer.op} {problem.direction} {problem.layer.name}"
+            what = problem.title
             progress.update(task, description=what[:60], refresh=True)
             try:
                 session.measure(problem)
@@ -353,7 +370,8 @@ def demo(
         raise typer.Exit(2)
     from lunette.demo.show import show  # not at the top: `lunette --help` is to be quick
 
-    show(output, quick, out if out.is_terminal else Console(width=120))
+    if not show(output, quick, out if out.is_terminal else Console(width=120)):
+        raise typer.Exit(1)
 
 
 def _exact(array: Array) -> str:

@@ -115,6 +115,10 @@ class Problem:
     direction: str
     dtype: str
 
+    @property
+    def title(self) -> str:
+        return f"{self.layer.op} {self.direction} {self.layer.name}"
+
 
 # ---- the list
 

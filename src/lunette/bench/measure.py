@@ -7,6 +7,7 @@ Either way the command itself only asks for turns and waits.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import multiprocessing
@@ -25,15 +26,27 @@ import numpy as np
 
 import lunette as ln
 from lunette.bench.cases import DIRECTIONS, Layer, Problem
+from lunette.bench.figures import figures
+from lunette.bench.networks import DIRECTIONS as NETWORK_DIRECTIONS
+from lunette.bench.networks import (
+    Feed,
+    Network,
+    NetworkProblem,
+    compiled,
+    derivatives,
+    network_call,
+    network_results,
+)
 from lunette.bench.peers import Absent, Copy, Lunette, Peer, Way, call_of, reason, results
 from lunette.bench.result import Result, Run, Timing
 from lunette.bench.with_jax import Jax
 from lunette.bench.with_onnx import OnnxRuntime, OpenVino
-from lunette.bench.with_torch import ChannelsLast, Torch
+from lunette.bench.with_torch import ChannelsLast, Compiled, Torch
 from lunette.number import Array
 
-PEERS: tuple[type[Peer], ...] = (Torch, ChannelsLast, Jax, OnnxRuntime, OpenVino)
+PEERS: tuple[type[Peer], ...] = (Torch, ChannelsLast, Compiled, Jax, OnnxRuntime, OpenVino)
 NAMES: tuple[str, ...] = tuple(p.name for p in PEERS)
+AnyProblem = Problem | NetworkProblem
 _KINDS: dict[str, type[Peer]] = {Lunette.name: Lunette, Copy.name: Copy, **{p.name: p for p in PEERS}}
 
 
@@ -59,6 +72,8 @@ def agree(got: Sequence[Array], reference: Sequence[Array]) -> str:
     """Empty if these are the same up to rounding, else what differs. Loose: it guards against wrong adapters.
 
     One cell in 100,000 may differ: float32 data has a few ties, and libraries choose different winners.
+    The same bound holds for networks: rounding adds up over layers, yet stays near 1e-5 of the result's size, and where
+    it turns a relu or the winner of a maximum, that is one cell of the many that the gradient of a weight is a sum of.
     """
     if len(got) != len(reference):
         return f"{len(got)} results instead of {len(reference)}"
@@ -94,24 +109,49 @@ class Bench:
         if "lunette" not in names:
             ln.set_num_threads(1)  # it only checks here
 
-    def open(self, problem: Problem) -> dict[str, Timing]:
+    def open(self, problem: AnyProblem) -> dict[str, Timing]:
         """Prepare every library; check its answer; find how many calls make a turn."""
         self.ready, self.seconds = {}, {}
         gc.collect()
+        if isinstance(problem, NetworkProblem):
+            feed = problem.network.data()
+            if problem.direction == "derivatives":
+                return self._open_derivatives(problem.network, feed)
+            right = network_results(network_call(problem, feed)())
+            return self._open(
+                lambda peer: self._choose(peer.name, peer.network_ways(problem, feed), right),
+                [n for n in self.versions if _KINDS[n].networks],
+            )
         data = problem.layer.data(problem.dtype)
         reference = results(call_of(problem, data)())
+        fixed = problem.layer.calls if problem.direction == "forward" else None
+        return self._open(
+            lambda peer: self._choose(peer.name, peer.ways(problem, data), reference, fixed),
+            [n for n in self.versions if _KINDS[n].layers],
+        )
+
+    def _open(self, choose: Callable[[Peer], Timing], names: Sequence[str]) -> dict[str, Timing]:
         opened = {}
-        for name, version in self.versions.items():
+        for name in names:
             if name not in self.peers:
-                opened[name] = Timing(absent=version)
+                opened[name] = Timing(absent=self.versions[name])
                 continue
             try:
-                opened[name] = self._choose(problem, name, self.peers[name].ways(problem, data), reference)
+                opened[name] = choose(self.peers[name])
             except Exception as error:  # whatever a library raises is its reason
                 opened[name] = Timing(absent=reason(error))
         return opened
 
-    def _choose(self, problem: Problem, name: str, ways: Sequence[Way], reference: Sequence[Array]) -> Timing:
+    def _open_derivatives(self, network: Network, feed: Feed) -> dict[str, Timing]:
+        """Lunette's own calls take the turns of libraries. That they are right is not asked here."""
+        if "lunette" not in self.peers:
+            return {}
+        calls = derivatives(network, feed)
+        return {name: self._choose(name, [Way("", call, lambda _: ())], None) for name, call in calls.items()}
+
+    def _choose(
+        self, name: str, ways: Sequence[Way], reference: Sequence[Array] | None, fixed: int | None = None
+    ) -> Timing:
         """The fastest way that gives the right answer."""
         wrong: dict[str, str] = {}
         failed: dict[str, str] = {}
@@ -119,7 +159,7 @@ class Bench:
         for way in ways:
             try:
                 got = way.read(way.call())
-                if name != "copy" and (differs := agree(got, reference)):
+                if name != "copy" and reference is not None and (differs := agree(got, reference)):
                     wrong[way.name] = differs
                 else:
                     times[way.name] = self._trial(way.call)
@@ -131,7 +171,6 @@ class Bench:
             raise Absent("; ".join(f"{n} {why}".strip() for n, why in failed.items()))
         fastest = min(times, key=lambda n: times[n])
         way = next(w for w in ways if w.name == fastest)
-        fixed = problem.layer.calls if problem.direction == "forward" else None
         calls = fixed or max(1, min(ceil(self.turn_seconds / times[fastest]), 100_000))
         self.ready[name] = way, calls
         self.seconds[name] = calls * times[fastest]
@@ -164,6 +203,10 @@ class Bench:
         """Version per library, or why it is not there."""
         return self.versions
 
+    def figures(self) -> dict[str, float]:
+        """What concerns lunette alone."""
+        return figures()
+
     def costs(self) -> float:
         """Seconds that a turn of everyone will take."""
         return sum(self.seconds.values())
@@ -185,14 +228,26 @@ class Memory:
     """A process that has computed nothing yet; every problem gets a fresh copy of it."""
 
     def __init__(self, threads: int) -> None:
+        self.threads = threads
         ln.set_num_threads(threads)
 
-    def workspace(self, problem: Problem) -> int | None:
+    def workspace(self, problem: AnyProblem) -> int | None:
         """Bytes beyond operands and results at the peak of one call; None where the system does not tell."""
+        return self._peak(_lunette_calls, problem)
+
+    def network(self, problem: NetworkProblem) -> dict[str, int]:
+        """What lunette's plan of a network says it takes, and what PyTorch takes by the measure of `workspace`."""
+        memory = compiled(problem.network, problem.network.data()).stats(repeat=1)
+        found = {"arena": memory.arena, "largest live set": memory.largest_live}
+        torch = self._peak(_torch_calls, problem, self.threads)
+        return found if torch is None else {**found, "PyTorch": torch}
+
+    def _peak(self, calls: Callable[..., tuple[Call, Call]], *arguments: Any) -> int | None:
         if not Path("/proc/self/clear_refs").exists():
             return None
         here, there = multiprocessing.Pipe(duplex=False)
-        child = multiprocessing.get_context("fork").Process(target=_peak_of_one_call, args=(problem, there))
+        target = (calls, arguments, there)
+        child = multiprocessing.get_context("fork").Process(target=_peak_of_one_call, args=target)
         child.start()
         there.close()
         try:
@@ -203,18 +258,52 @@ class Memory:
         return found
 
 
-def _peak_of_one_call(problem: Problem, to: Any) -> None:
-    small = replace(problem, layer=problem.layer.shrunk())
-    call_of(small, small.layer.data(problem.dtype))()  # code is loaded, pools of threads are started
-    call = call_of(problem, problem.layer.data(problem.dtype))
+Call = Callable[[], Sequence[Array]]
+
+
+def _lunette_calls(problem: AnyProblem) -> tuple[Call, Call]:
+    """A small call of the same kind, and the one that counts."""
+
+    def of_layer(problem: Problem) -> Call:
+        call = call_of(problem, problem.layer.data(problem.dtype))
+        return lambda: results(call())
+
+    def of_network(problem: NetworkProblem) -> Call:
+        call = network_call(problem, problem.network.data())
+        return lambda: network_results(call())
+
+    if isinstance(problem, NetworkProblem):
+        return of_network(replace(problem, network=problem.network.shrunk())), of_network(problem)
+    return of_layer(replace(problem, layer=problem.layer.shrunk())), of_layer(problem)
+
+
+def _torch_calls(problem: NetworkProblem, threads: int) -> tuple[Call, Call]:
+    torch = Torch(threads)
+
+    def of(problem: NetworkProblem) -> Call:
+        (way,) = torch.network_ways(problem, problem.network.data())
+        return lambda: way.read(way.call())
+
+    return of(replace(problem, network=problem.network.shrunk())), of(problem)
+
+
+def _peak_of_one_call(calls: Callable[..., tuple[Call, Call]], arguments: Sequence[Any], to: Any) -> None:
+    try:
+        small, call = calls(*arguments)
+    except ImportError:
+        to.send(None)
+        return
+    small()  # code is loaded, pools of threads are started
     gc.collect()
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)  # memory that is free but still resident would serve the call unseen
     try:
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     except OSError:
         to.send(None)
         return
     before = _status("VmRSS")
-    value = results(call())
+    value = call()
     to.send(max(0, _status("VmHWM") - before - sum(a.nbytes for a in value)))
 
 
@@ -294,6 +383,18 @@ def surroundings(threads: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def network_problems(networks: Sequence[Network], directions: Sequence[str]) -> list[NetworkProblem]:
+    """Every network in every direction."""
+    return [NetworkProblem(n, d) for n in networks for d in NETWORK_DIRECTIONS if d in directions]
+
+
+def peers_of(asked: Sequence[AnyProblem]) -> list[str]:
+    """The libraries that take part in any of these."""
+    networks = any(isinstance(p, NetworkProblem) for p in asked)
+    layers = any(isinstance(p, Problem) for p in asked)
+    return [p.name for p in PEERS if (p.networks and networks) or (p.layers and layers)]
+
+
 def problems(layers: Sequence[Layer], directions: Sequence[str], dtypes: Sequence[str]) -> list[Problem]:
     """Every layer in every direction and dtype."""
     return [Problem(la, di, dt) for dt in dtypes for la in layers for di in DIRECTIONS if di in directions]
@@ -312,11 +413,15 @@ class Session:
         self.versions: dict[str, str] = {}
         self.results: list[Result] = []
         self.peaks: dict[str, float] = {}
+        self.figures: dict[str, float] = {}
         for worker in self.workers:
             self.versions |= worker.ask("version_table")
 
-    def measure(self, problem: Problem) -> Result:
+    def measure(self, problem: AnyProblem) -> Result:
         """All libraries in turns."""
+        whole = isinstance(problem, NetworkProblem)
+        if whole and not self.figures:  # before any network: compiling one is timed as a user meets it, once
+            self.figures = self.workers[0].ask("figures")
         if problem.dtype not in self.peaks:
             self._peak(problem.dtype)
         opened: dict[str, Timing] = {}
@@ -335,8 +440,10 @@ class Session:
                     time.sleep(0.01)  # until the others' pools have stopped spinning
                 samples[name].append(owner[name].ask("turn", name))
         timings = {n: replace(t, samples=tuple(samples.get(n, ()))) for n, t in opened.items()}
-        workspace = self.memory.ask("workspace", problem) if self.memory else None
-        result = result_of(problem, workspace, timings)
+        ask = self.memory and not (whole and problem.direction != "forward")
+        workspace = self.memory.ask("workspace", problem) if self.memory and ask else None
+        memory = self.memory.ask("network", problem) if self.memory and ask and whole else {}
+        result = result_of(problem, workspace, timings, memory)
         self.results.append(result)
         return result
 
@@ -360,6 +467,7 @@ class Session:
             effort,
             self.peaks,
             tuple(self.results),
+            self.figures,
         )
 
     def close(self) -> None:
@@ -367,8 +475,28 @@ class Session:
             worker.close()
 
 
-def result_of(problem: Problem, workspace: int | None, timings: dict[str, Timing]) -> Result:
+def result_of(
+    problem: AnyProblem, workspace: int | None, timings: dict[str, Timing], memory: dict[str, int] | None = None
+) -> Result:
     """Timings with the facts of their problem."""
+    if isinstance(problem, NetworkProblem):
+        network = problem.network
+        return Result(
+            network.name,
+            network.op,
+            problem.direction,
+            problem.dtype,
+            network.d,
+            tuple(sorted(network.tags)),
+            network.shapes[:1],
+            network.out,
+            {},
+            network.operations(problem.direction),
+            0,
+            workspace,
+            timings,
+            memory or {},
+        )
     layer = problem.layer
     return Result(
         layer.name,

@@ -35,18 +35,23 @@ class Toolbox(Protocol):
 
 @dataclass
 class Recorder:
-    """A toolbox that computes shapes only, and writes down which weights are asked for."""
+    """A toolbox that computes shapes only, writes down which weights are asked for, and counts operations."""
 
     shapes: list[Shape] = field(default_factory=list)
+    operations: int = 0
+    """Of convolutions and matrix products, two per product."""
 
     def weight(self, *shape: int) -> Shape:
         self.shapes.append(shape)
         return shape
 
     def conv(self, x: Shape, w: Shape, b: Any, stride: int = 1, padding: int = 0) -> Shape:
-        return (x[0], w[0], *((n + 2 * padding - k) // stride + 1 for n, k in zip(x[2:], w[2:], strict=True)))
+        y = (x[0], w[0], *((n + 2 * padding - k) // stride + 1 for n, k in zip(x[2:], w[2:], strict=True)))
+        self.operations += 2 * prod(y) * prod(w[1:])
+        return y
 
     def up(self, x: Shape, w: Shape, b: Any) -> Shape:
+        self.operations += 2 * prod(x) * prod(w[1:])
         return (x[0], w[1], *(2 * n for n in x[2:]))
 
     def max_pool(self, x: Shape, kernel: int, stride: int, padding: int = 0) -> Shape:
@@ -68,6 +73,7 @@ class Recorder:
         return (x[0], prod(x[1:]))
 
     def linear(self, x: Shape, w: Shape, b: Any) -> Shape:
+        self.operations += 2 * x[0] * prod(w)
         return (x[0], w[0])
 
     def scale_shift(self, x: Shape, scale: Any, shift: Any) -> Shape:
@@ -144,11 +150,17 @@ class Model:
     name: str
     run: Callable[[Any, Any], Any]
     sample: Shape
+    least: Shape
+    """The smallest input that the network takes."""
+
+    def recorded(self, batch: int = 1) -> tuple[Shape, Recorder]:
+        """The shape of the output, and what the network asked for."""
+        found = Recorder()
+        return self.run(found, (batch, *self.sample)), found
 
     def weights(self, seed: int = 7) -> list[Array]:
         """He's initialisation; scales near one."""
-        found = Recorder()
-        self.run(found, (1, *self.sample))
+        _, found = self.recorded()
         rng = np.random.default_rng(seed)
         made = []
         for s in found.shapes:
@@ -169,8 +181,8 @@ class Model:
 
 
 MODELS = (
-    Model("lenet", lenet, (1, 28, 28)),
-    Model("vgg11", vgg11, (3, 32, 32)),
-    Model("resnet18", resnet18, (3, 224, 224)),
-    Model("unet", unet, (3, 64, 64)),
+    Model("lenet", lenet, (1, 28, 28), (1, 28, 28)),
+    Model("vgg11", vgg11, (3, 32, 32), (3, 32, 32)),
+    Model("resnet18", resnet18, (3, 224, 224), (3, 32, 32)),
+    Model("unet", unet, (3, 64, 64), (3, 8, 8)),
 )

@@ -3,6 +3,7 @@
 Forward is a plain call. The JVP is asked of the library's forward mode, which in PyTorch computes the value as well.
 The VJP is the backward pass alone: PyTorch's graph is built outside the timed call and kept, so that its stored
 indices and values are free; lunette and JAX get no such help and find everything again from x.
+Of a whole network the gradient is forward and backward together, for everyone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import lunette as ln
 from lunette.array import lookup
 from lunette.bench.cases import Data, Problem
+from lunette.bench.networks import Feed, NetworkProblem, network_call, network_results
 from lunette.number import Array
 from lunette.window import Axis, Transposed
 
@@ -41,6 +43,9 @@ class Peer(ABC):
 
     name: ClassVar[str]
     package: ClassVar[str]
+    layers: ClassVar[bool] = True
+    networks: ClassVar[bool] = True
+    """Whether it takes part in them at all."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -57,6 +62,10 @@ class Peer(ABC):
     @abstractmethod
     def ways(self, problem: Problem, data: Data) -> list[Way]:
         """At least one, or `Absent`."""
+
+    def network_ways(self, problem: NetworkProblem, feed: Feed) -> list[Way]:
+        """The same for a whole network: its output, or the value and the gradients of the weights in one list."""
+        raise Absent("no adapter for networks")
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,9 @@ class Lunette(Peer):
     def ways(self, problem: Problem, data: Data) -> list[Way]:
         return [Way("", call_of(problem, data), results)]
 
+    def network_ways(self, problem: NetworkProblem, feed: Feed) -> list[Way]:
+        return [Way("", network_call(problem, feed), network_results)]
+
 
 def results(value: Any) -> Sequence[Array]:
     """One result or several, as a tuple."""
@@ -134,6 +146,7 @@ class Copy(Peer):
 
     name = "copy"
     package = "numpy"
+    networks = False
 
     def ways(self, problem: Problem, data: Data) -> list[Way]:
         x, y = data.arrays[0], np.empty_like(data.arrays[0])

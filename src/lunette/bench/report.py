@@ -11,12 +11,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lunette.bench.goals import ALL, goals
+from lunette.bench.goals import ALL, NETS, goals
+from lunette.bench.networks import GRADIENT, JVP_ALL, JVP_X
 from lunette.bench.result import Result, Run, mean
 
 SHORT = {
     "PyTorch": "PyTorch",
     "PyTorch channels-last": "ch.-last",
+    "torch.compile": "compile",
     "JAX": "JAX",
     "ONNX Runtime": "ORT",
     "OpenVINO": "OpenVINO",
@@ -24,17 +26,26 @@ SHORT = {
 COLOURS = {
     "PyTorch": "#d1495b",
     "PyTorch channels-last": "#edae49",
+    "torch.compile": "#66a182",
     "JAX": "#00798c",
     "ONNX Runtime": "#30638e",
     "OpenVINO": "#8d6cab",
 }
-MARKS = {"PyTorch": "o", "PyTorch channels-last": "s", "JAX": "^", "ONNX Runtime": "D", "OpenVINO": "v"}
+MARKS = {
+    "PyTorch": "o",
+    "PyTorch channels-last": "s",
+    "torch.compile": "P",
+    "JAX": "^",
+    "ONNX Runtime": "D",
+    "OpenVINO": "v",
+}
+OWN = (JVP_X, JVP_ALL, GRADIENT)
 
 
 def show(run: Run, out: Console) -> None:
     """Everything, longest first: cases, operators, absences, goals."""
     for group in groups(run):
-        out.print(cases_table(run, group))
+        out.print(own_table(group) if _is_own(group[0]) else cases_table(run, group))
         out.print()
     out.print(summary_table(run))
     out.print()
@@ -56,9 +67,31 @@ def groups(run: Run) -> Iterator[list[Result]]:
         yield [r for r in run.results if (r.dtype, r.op, r.direction) == key]
 
 
+def _is_own(result: Result) -> bool:
+    """Whether lunette is beside itself here."""
+    return result.direction == "derivatives"
+
+
+def _peers(result: Result) -> tuple[str, ...]:
+    return NETS if result.op == "network" else ALL
+
+
+def _best(result: Result) -> tuple[str, float] | None:
+    return result.best(_peers(result))
+
+
+def _columns(results: Sequence[Result]) -> list[str]:
+    """The peers that take part in any of these."""
+    found = {p for r in results for p in _peers(r) if not _is_own(r)}
+    return [p for p in SHORT if p in found]
+
+
+def _name(direction: str) -> str:
+    return direction.upper() if direction in ("jvp", "vjp") else direction
+
+
 def _heading(result: Result) -> str:
-    direction = result.direction if result.direction == "forward" else result.direction.upper()
-    return f"{result.op} {direction}, {result.dtype}"
+    return f"{result.op} {_name(result.direction)}, {result.dtype}"
 
 
 def _ratio(value: float | None, strong: float = 1.0) -> str:
@@ -82,22 +115,35 @@ def cases_table(run: Run, group: Sequence[Result]) -> Table:
     table = Table(title=f"{_heading(group[0])}: peer time / lunette time", title_justify="left", caption_justify="left")
     table.add_column("case", no_wrap=True)
     table.add_column("lunette", justify="right", no_wrap=True)
-    for peer in ALL:
+    peers = _columns(group)
+    for peer in peers:
         table.add_column(SHORT[peer], justify="right", no_wrap=True)
     for name in ("best", "rate", "of limit", "workspace"):
         table.add_column(name, justify="right", no_wrap=True)
     for r in group:
-        best = r.best(ALL)
-        cells = ["[red]wrong[/red]" if _wrong(r, p) else _ratio(r.ratio(p)) for p in ALL]
+        best = _best(r)
+        cells = ["[red]wrong[/red]" if _wrong(r, p) else _ratio(r.ratio(p)) for p in peers]
         rate, share = _rate(run, r)
         work = "-" if r.workspace is None else f"{r.workspace / 2**20:.1f} MiB"
         table.add_row(r.case, _time(r.lunette), *cells, _ratio(best and best[1]), rate, share, work)
     table.add_section()
-    means = [_ratio(_mean(group, p)) for p in ALL]
+    means = [_ratio(_mean(group, p)) for p in peers]
     table.add_row("[bold]geometric mean[/bold]", "", *means, _ratio(_mean_of_best(group)), "", "", "")
     if worst := _worst(group):
         r, (peer, ratio) = worst
         table.caption = f"worst: {r.case}, {ratio:.2f}x {peer}"
+    return table
+
+
+def own_table(group: Sequence[Result]) -> Table:
+    """Lunette's derivatives as multiples of its forward, with the weights as arguments of both."""
+    table = Table(title=f"{_heading(group[0])}: time / forward time", title_justify="left")
+    table.add_column("case", no_wrap=True)
+    table.add_column("forward", justify="right", no_wrap=True)
+    for name in OWN:
+        table.add_column(name, justify="right", no_wrap=True)
+    for r in group:
+        table.add_row(r.case, _time(r.lunette), *(_ratio(r.ratio(name)) for name in OWN))
     return table
 
 
@@ -121,11 +167,11 @@ def _mean(group: Sequence[Result], peer: str) -> float | None:
 
 
 def _mean_of_best(group: Sequence[Result]) -> float | None:
-    return mean([best[1] for r in group if (best := r.best(ALL)) is not None])
+    return mean([best[1] for r in group if (best := _best(r)) is not None])
 
 
 def _worst(group: Sequence[Result]) -> tuple[Result, tuple[str, float]] | None:
-    found = [(r, best) for r in group if (best := r.best(ALL)) is not None]
+    found = [(r, best) for r in group if (best := _best(r)) is not None]
     return min(found, key=lambda pair: pair[1][1]) if found else None
 
 
@@ -135,17 +181,20 @@ def summary_table(run: Run) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("operator", no_wrap=True)
     table.add_column("cases", justify="right")
-    for name in (*(SHORT[p] for p in ALL), "best peer"):
+    peers = _columns(run.results)
+    for name in (*(SHORT[p] for p in peers), "best peer"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("worst case against the best peer")
     before = ""
     for group in groups(run):
+        if _is_own(group[0]):
+            continue
         if before and group[0].op != before:
             table.add_section()
         before = group[0].op
         worst = _worst(group)
         text = f"{worst[1][1]:.2f}x {SHORT[worst[1][0]]}: {worst[0].case}" if worst else "-"
-        means = [_ratio(_mean(group, p)) for p in ALL]
+        means = [_ratio(_mean(group, p)) for p in peers]
         table.add_row(_heading(group[0]), str(len(group)), *means, _ratio(_mean_of_best(group)), text)
     return table
 
@@ -191,7 +240,8 @@ def limits(run: Run) -> str:
     return (
         f"Limits in this run: best matrix product {peaks}; pools against the time to copy their input (np.copyto).\n"
         "VJP: the backward pass alone; PyTorch keeps its graph, lunette and JAX start from x. "
-        "JVP: PyTorch (torch.func.jvp) computes the value too.\n"
+        "JVP: PyTorch (torch.func.jvp) computes the value too. "
+        "Networks' gradient: forward and backward, for everyone.\n"
         "Workspace: the peak of one call beyond operands and results, by the system's count of resident memory.\n"
         f"{run.when}, {_threads(run)}; {facts}\n{versions}"
     )
@@ -209,8 +259,8 @@ def plot(run: Run, paths: Sequence[Path]) -> None:
     matplotlib = importlib.import_module("matplotlib")
     matplotlib.use("agg")
     plt: Any = importlib.import_module("matplotlib.pyplot")
-    rows = list(dict.fromkeys((r.dtype, r.op, r.case) for r in run.results))
-    directions = [d for d in ("forward", "jvp", "vjp") if any(r.direction == d for r in run.results)]
+    rows = list(dict.fromkeys((r.dtype, r.op, r.case) for r in run.results if not _is_own(r)))
+    directions = [d for d in ("forward", "jvp", "vjp", "gradient") if any(r.direction == d for r in run.results)]
     left, wide, tall = 3.4, 3.6, 0.17 * len(rows)  # in inches, so that text has its room whatever the number of rows
     top, bottom = 1.25, 0.35
     width, height = left + wide * len(directions) + 0.2, top + tall + bottom
@@ -221,14 +271,12 @@ def plot(run: Run, paths: Sequence[Path]) -> None:
     for ax, direction in zip(axes[0], directions, strict=True):
         _column(ax, run, direction, place)
     _names(axes[0][0], rows)
-    found = {p for r in run.results for p in ALL if r.ratio(p) is not None}
-    handles = [
-        matplotlib.lines.Line2D([], [], color=COLOURS[p], marker=MARKS[p], ls="", label=p) for p in ALL if p in found
-    ]
+    found = [p for p in _columns(run.results) if any(r.ratio(p) is not None for r in run.results)]
+    handles = [matplotlib.lines.Line2D([], [], color=COLOURS[p], marker=MARKS[p], ls="", label=p) for p in found]
     title = f"peer time / lunette time, {_threads(run)}: right of 1, lunette is faster"
     figure.suptitle(title, x=0.01, y=1 - 0.12 / height, ha="left", va="top", fontsize=11)
     where = (0.005, 1 - 0.36 / height)
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=where, ncol=len(ALL), frameon=False, fontsize=9)
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=where, ncol=len(SHORT), frameon=False, fontsize=9)
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110)
@@ -236,13 +284,13 @@ def plot(run: Run, paths: Sequence[Path]) -> None:
 
 
 def _column(ax: Any, run: Run, direction: str, place: dict[tuple[str, str, str], int]) -> None:
-    ratios = [v for r in run.results for p in ALL if (v := r.ratio(p)) is not None]
+    ratios = [v for r in run.results for p in _peers(r) if (v := r.ratio(p)) is not None]
     low, high = min([*ratios, 0.5]) / 1.3, max([*ratios, 2.0]) * 1.3
     for r in run.results:
         if r.direction != direction:
             continue
         y = place[r.dtype, r.op, r.case]
-        marks = [(v, p) for p in ALL if (v := r.ratio(p)) is not None]
+        marks = [(v, p) for p in _peers(r) if (v := r.ratio(p)) is not None]
         if marks:
             ax.plot([min(marks)[0], max(marks)[0]], [y, y], color="#00000022", lw=1, zorder=1)
         for value, peer in marks:
@@ -256,7 +304,7 @@ def _column(ax: Any, run: Run, direction: str, place: dict[tuple[str, str, str],
     ax.xaxis.set_major_formatter(lambda v, _: f"{v:g}x")
     ax.xaxis.set_ticks_position("both")
     ax.tick_params(axis="x", labelsize=8, labeltop=True)
-    ax.set_title(direction if direction == "forward" else direction.upper(), fontsize=10)
+    ax.set_title(_name(direction), fontsize=10)
     ax.grid(axis="y", color="#0000000c")
     for side in ("right", "left"):
         ax.spines[side].set_visible(False)

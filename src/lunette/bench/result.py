@@ -37,7 +37,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """One layer in one direction and dtype."""
+    """One layer or network in one direction and dtype."""
 
     case: str
     op: str
@@ -53,6 +53,8 @@ class Result:
     workspace: int | None
     """Bytes that a call of lunette takes at its peak, beyond operands and results."""
     timings: dict[str, Timing]
+    memory: dict[str, int] = field(default_factory=dict)
+    """Bytes that a network takes: in lunette's plan, and in other libraries as `workspace` is measured."""
 
     @property
     def lunette(self) -> float | None:
@@ -78,7 +80,7 @@ class Result:
         return (min(ratios)[1], min(ratios)[0]) if ratios else None
 
     def rate(self) -> tuple[float, str] | None:
-        """GFLOP/s of a convolution, GB/s of a pool."""
+        """GFLOP/s of a convolution or network, GB/s of a pool."""
         if self.lunette is None:
             return None
         if self.operations is not None:
@@ -99,6 +101,8 @@ class Run:
     peak: dict[str, float]
     """GFLOP/s of the best matrix product, per dtype."""
     results: tuple[Result, ...]
+    figures: dict[str, float] = field(default_factory=dict)
+    """Seconds that concern lunette alone, by name."""
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from lunette.bench.cases import Data, Problem
+from lunette.bench.networks import Feed, NetworkProblem
 from lunette.bench.peers import Absent, Numbers, Peer, Way, numbers
 
 Function = Callable[..., Any]
@@ -41,6 +42,70 @@ class Jax(Peer):
             return Way(name, lambda: jax.block_until_ready(compiled(*given)), _read)
 
         return [way(name, f) for name, f in functions(jax, problem)]
+
+    def network_ways(self, problem: NetworkProblem, feed: Feed) -> list[Way]:
+        jax = self.jax
+        weights, x = list(map(jax.device_put, feed.weights)), jax.device_put(feed.x)
+        f = problem.network.model.bind(lambda weights: Tools(jax, weights))
+
+        def loss(weights: Sequence[Any], x: Any) -> Any:
+            y = f(weights, x)
+            return jax.numpy.mean(y * y)
+
+        compiled = jax.jit(f if problem.direction == "forward" else jax.value_and_grad(loss))
+        return [Way("", lambda: jax.block_until_ready(compiled(weights, x)), _read_network)]
+
+
+def _read_network(value: Any) -> list[Any]:
+    return [np.asarray(a) for a in ([value[0], *value[1]] if isinstance(value, tuple) else [value])]
+
+
+class Tools:
+    """JAX's operators."""
+
+    def __init__(self, jax: Any, weights: Iterator[Any]) -> None:
+        self.jax, self.weights = jax, weights
+
+    def weight(self, *shape: int) -> Any:
+        return next(self.weights)
+
+    def conv(self, x: Any, w: Any, b: Any, stride: int = 1, padding: int = 0) -> Any:
+        return _conv(self.jax.lax, _square(w.shape[2], stride, padding), 1)(x, w, b)
+
+    def up(self, x: Any, w: Any, b: Any) -> Any:
+        return _conv_transpose(self.jax.numpy, self.jax.lax, _square(w.shape[2], 2, 0), 1)(x, w, b)
+
+    def max_pool(self, x: Any, kernel: int, stride: int, padding: int = 0) -> Any:
+        pads = [(0, 0), (0, 0), (padding, padding), (padding, padding)]
+        lax = self.jax.lax
+        return lax.reduce_window(x, -np.inf, lax.max, (1, 1, kernel, kernel), (1, 1, stride, stride), pads)
+
+    def average(self, x: Any) -> Any:
+        return self.jax.numpy.mean(x, (2, 3))
+
+    def relu(self, x: Any) -> Any:
+        return self.jax.nn.relu(x)
+
+    def add(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def concat(self, x: Any, y: Any) -> Any:
+        return self.jax.numpy.concatenate([x, y], 1)
+
+    def flatten(self, x: Any) -> Any:
+        return x.reshape(x.shape[0], -1)
+
+    def linear(self, x: Any, w: Any, b: Any) -> Any:
+        return x @ w.T + b
+
+    def scale_shift(self, x: Any, scale: Any, shift: Any) -> Any:
+        return x * scale.reshape(-1, 1, 1) + shift.reshape(-1, 1, 1)
+
+
+def _square(kernel: int, stride: int, padding: int) -> Numbers:
+    """A window that is the same along both axes."""
+    pad = (padding, padding)
+    return Numbers((kernel, kernel), (stride, stride), (1, 1), pad, pad, (0, 0))
 
 
 def _read(value: Any) -> list[Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
 
 from lunette.bench.cases import Data, Problem
+from lunette.bench.networks import Feed, Network, NetworkProblem
 from lunette.bench.peers import Absent, Numbers, Peer, Way, numbers
 from lunette.number import Array
 
@@ -59,11 +60,45 @@ class Torch(Peer):
 
         return [way(name, f) for name, f in functions(torch, problem)]
 
+    def network_ways(self, problem: NetworkProblem, feed: Feed) -> list[Way]:
+        torch = self.torch
+        weights, x = [torch.from_numpy(w) for w in feed.weights], torch.from_numpy(feed.x)
+        f = network(torch, problem.network)
+        if problem.direction == "forward":
+
+            def forward() -> Any:
+                with torch.inference_mode():
+                    return f(weights, x)
+
+            return [Way("", forward, _output)]
+        leaves = [w.detach().requires_grad_() for w in weights]
+
+        def gradient() -> Any:
+            value = mean_of_squares(f(leaves, x))
+            return value, torch.autograd.grad(value, leaves)
+
+        return [Way("", gradient, _value_and_gradients)]
+
+
+def mean_of_squares(y: Any) -> Any:
+    """The loss of the networks."""
+    return (y * y).mean()
+
+
+def _output(y: Any) -> list[Any]:
+    return [y.numpy()]
+
+
+def _value_and_gradients(pair: Any) -> list[Any]:
+    value, gradients = pair
+    return [value.detach().numpy(), *(g.numpy() for g in gradients)]
+
 
 class ChannelsLast(Torch):
     """The same with images and volumes in PyTorch's other layout."""
 
     name = "PyTorch channels-last"
+    networks = False
 
     def place(self, array: Array) -> Any:
         if array.ndim not in (4, 5):
@@ -75,6 +110,112 @@ class ChannelsLast(Torch):
         if problem.layer.d not in (2, 3):
             raise Absent("channels-last is for 4-D and 5-D tensors")
         return super().ways(problem, data)
+
+
+class Compiled(Torch):
+    """torch.compile of a module. Compiling happens in the first call, which is not timed."""
+
+    name = "torch.compile"
+    layers = False
+
+    def start(self) -> None:
+        super().start()
+        inductor: Any = importlib.import_module("torch._inductor.config")
+        inductor.compile_threads = 1  # else its own workers stay, and run when others have their turn
+
+    def network_ways(self, problem: NetworkProblem, feed: Feed) -> list[Way]:
+        torch = self.torch
+        torch._dynamo.reset()
+        x = torch.from_numpy(feed.x)
+        module = _module(torch, problem, feed)
+        if problem.direction == "forward":
+
+            def way(name: str, options: Mapping[str, Any] | None) -> Way:
+                f = torch.compile(module, options=options)
+
+                def forward() -> Any:
+                    with torch.inference_mode():
+                        return f(x)
+
+                return Way(name, forward, _output)
+
+            return [way("default", None), way("freezing", {"freezing": True})]
+        f, leaves = torch.compile(module), list(module.parameters())
+
+        def gradient() -> Any:
+            value = f(x)
+            return value, torch.autograd.grad(value, leaves)
+
+        return [Way("", gradient, _value_and_gradients)]
+
+
+def _module(torch: Any, problem: NetworkProblem, feed: Feed) -> Any:
+    """The network, or its loss, as a function of x that holds its weights."""
+    f = network(torch, problem.network)
+
+    class Module(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            weights = [torch.nn.Parameter(torch.from_numpy(w)) for w in feed.weights]
+            self.weights = torch.nn.ParameterList(weights)
+
+        def forward(self, x: Any) -> Any:
+            y = f(list(self.weights), x)
+            return y if problem.direction == "forward" else mean_of_squares(y)
+
+    return Module()
+
+
+# ---- networks
+
+
+def network(torch: Any, network: Network) -> Callable[[Sequence[Any], Any], Any]:
+    """A function of weights and input."""
+    widths = {s[0] for s in network.shapes[1:] if len(s) == 1}
+    statistics = {n: (torch.zeros(n), torch.ones(n)) for n in widths}
+    return network.model.bind(lambda weights: Tools(torch, weights, statistics))
+
+
+class Tools:
+    """PyTorch's operators. `statistics` are a mean of zeros and a variance of ones for each number of channels."""
+
+    def __init__(self, torch: Any, weights: Iterator[Any], statistics: Mapping[int, tuple[Any, Any]]) -> None:
+        self.torch, self.F = torch, torch.nn.functional
+        self.weights, self.statistics = weights, statistics
+
+    def weight(self, *shape: int) -> Any:
+        return next(self.weights)
+
+    def conv(self, x: Any, w: Any, b: Any, stride: int = 1, padding: int = 0) -> Any:
+        return self.F.conv2d(x, w, b, stride, padding)
+
+    def up(self, x: Any, w: Any, b: Any) -> Any:
+        return self.F.conv_transpose2d(x, w, b, 2)
+
+    def max_pool(self, x: Any, kernel: int, stride: int, padding: int = 0) -> Any:
+        return self.F.max_pool2d(x, kernel, stride, padding)
+
+    def average(self, x: Any) -> Any:
+        return x.mean((2, 3))
+
+    def relu(self, x: Any) -> Any:
+        return self.F.relu(x)
+
+    def add(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def concat(self, x: Any, y: Any) -> Any:
+        return self.torch.cat([x, y], 1)
+
+    def flatten(self, x: Any) -> Any:
+        return x.flatten(1)
+
+    def linear(self, x: Any, w: Any, b: Any) -> Any:
+        return self.F.linear(x, w, b)
+
+    def scale_shift(self, x: Any, scale: Any, shift: Any) -> Any:
+        mean, variance = self.statistics[x.shape[1]]
+        return self.F.batch_norm(x, mean, variance, scale, shift, eps=0.0)
 
 
 # ---- each operator
