@@ -23,6 +23,7 @@ export LD_PRELOAD="$runtime $(g++ -print-file-name=libstdc++.so.6)"
 # Python keeps what it allocates at its start; an allocation that cannot be is an exception, as without a sanitizer.
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:abort_on_error=1
 export UBSAN_OPTIONS=print_stacktrace=1
-export TSAN_OPTIONS=halt_on_error=1:abort_on_error=1
+# It must exit, not abort: the handler with which pytest prints a traceback hangs in the thread sanitizer.
+export TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/scripts/tsan.supp
 export PYTHONMALLOC=malloc  # every object its own block, so that reading beyond one is seen
 exec "$python" "$@"
