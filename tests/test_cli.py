@@ -21,8 +21,8 @@ def run(*words: str) -> str:
     return result.output
 
 
-def test_demo_shows_fractions_beside_floats_and_a_window() -> None:
-    text = run("demo")
+def test_the_tour_shows_fractions_beside_floats_and_a_window() -> None:
+    text = run("tour")
     assert "4/3" in text and "1.333" in text and "overhang" in text
     for name in ("conv_transpose", "smooth_max_pool", "global_max_pool"):
         assert name in text

@@ -178,7 +178,7 @@ def _figures(run: Run) -> Iterator[Goal]:
         text = "not measured" if found is None else f"{found:.2f} s"
         yield Goal(name, "< 1 s", text, None if found is None else found < 1)
     extra = {n.removeprefix(f"{OVERHEAD}: "): s for n, s in run.figures.items() if n.startswith(OVERHEAD)}
-    what, goal = "ln.vjp of one operator on small arrays", "≤ 15 µs beyond its forward and VJP calls"
+    what, goal = "ln.vjp of one operator on small arrays", "≤ 15 µs beyond its forward and VJP kernels"
     text = ", ".join(f"{op} {s * 1e6:.1f} µs" for op, s in extra.items()) or "not measured"
     yield Goal(what, goal, text, max(extra.values()) <= 15e-6 if extra else None)
 

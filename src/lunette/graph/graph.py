@@ -292,6 +292,9 @@ class Graph:
 
         save(self, path)
 
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
     def to_svg(self) -> str:
         """A picture."""
         from lunette.graph.draw import to_svg

@@ -16,6 +16,7 @@ transformation, so transformations nest; each box knows the level of the transfo
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from itertools import count
@@ -349,7 +350,7 @@ def trace(f: Callable[..., Any], *examples: Any) -> Graph:
 
 
 def _names(f: Callable[..., Any], examples: Sequence[Any]) -> list[str]:
-    """Names for the leaves: that of the argument, numbered where there are several."""
+    """Names for the leaves: that of the argument, and the keys that lead to them."""
     try:
         parameters = list(inspect.signature(f).parameters)
     except (TypeError, ValueError):
@@ -357,9 +358,9 @@ def _names(f: Callable[..., Any], examples: Sequence[Any]) -> list[str]:
     names: list[str] = []
     for at, e in enumerate(examples):
         base = parameters[at] if at < len(parameters) and parameters[at].isidentifier() else f"x{at}"
-        n = len(trees.tree_leaves(e))
-        own = [base] if n == 1 and trees.tree_is_leaf(e) else [f"{base}_{i}" for i in range(n)]
-        names += [m if m not in names else f"{m}_{len(names)}" for m in own]
+        for path in trees.tree_paths(e):
+            name = re.sub(r"\W", "_", "_".join([base, *map(str, path)]))
+            names.append(name if name not in names else f"{name}_{len(names)}")
     return names
 
 
