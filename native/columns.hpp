@@ -198,9 +198,15 @@ struct ColumnJob {
     void run(i64 group, i64 b, i64 j0, i64 j1, i64 band0, i64 band1) const {
         constexpr i64 W = panel_width<T>;
         const ConvAxis& x = z.last();
+        // The lines of g that reach the band.
+        i64 top = z.lines, bottom = 0;
+        for (i64 h = 0; h < z.hops.size; ++h)
+            if (z.d == 1 || (z.hops[h].band >= band0 && z.hops[h].band < band1))
+                top = least(top, z.hops[h].line), bottom = z.hops[h].line + 1;
         bool across = z.m <= few_columns;
         i64 all_rows = (j1 - j0) * z.kernel, most_cells = 20 * W;
-        i64 tile_lines = most(1, least(z.lines, most_cells / z.length)), tile_cells = least(z.length, most_cells);
+        i64 tile_lines = bottom > top ? even_split(bottom - top, most_cells / z.length) : 1;
+        i64 tile_cells = even_split(z.length, most_cells);
         i64 cells = up(tile_lines * tile_cells, W) * W, row_cells = up(all_rows, W) * W;
         i64 block = even_split(z.channels, column_terms);
         i64 panels_size = (across ? row_cells : cells) * (block + 1);  // panels not a power of two apart
@@ -212,12 +218,8 @@ struct ColumnJob {
         for (i64 j = 0; j < j1 - j0; ++j)
             for (i64 i = first; i < last; ++i) out[j * z.n + i] = T(-0.0);
         bool whole = first == 0 && last == z.n;
-        for (i64 l = 0; l < z.lines; l += tile_lines) {
-            i64 end = least(z.lines, l + tile_lines);
-            bool any = whole;
-            for (i64 h = z.first_hop[l]; h < z.first_hop[end]; ++h)
-                any |= z.hops[h].band >= band0 && z.hops[h].band < band1;
-            if (!any) continue;
+        for (i64 l = top; l < bottom; l += tile_lines) {
+            i64 end = least(bottom, l + tile_lines);
             for (i64 o = 0; o < z.length; o += tile_cells) {
                 ColumnTile<T> t{j0, j1, b, l, end, o, least(z.length, o + tile_cells), across ? 1 : cells,
                                 across ? row_cells : 1, cols};

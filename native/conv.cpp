@@ -366,7 +366,11 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
     choose_rows(a, z, l, packed != nullptr);
     bool across = a.kind == Rows::across;
     if (across) plan_across(p);
-    else make_plan(p, false, a.kind != Rows::packed, threads);
+    else {
+        // Rows that are not packed are read, or gathered, once per tile: threads rather share them than the cells.
+        bool by_rows = a.kind != Rows::packed && z.rows * z.groups >= 32 * threads;
+        make_plan(p, false, a.kind != Rows::packed, by_rows ? 1 : threads);
+    }
     a.data = packed && is_packed(a.kind) ? packed : w;
     if (a.kind == Rows::packed && !packed) {
         T* own = workspace<T>(packed_weights_slot, z.groups * a.group);
