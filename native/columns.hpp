@@ -81,7 +81,7 @@ inline bool by_columns(const Conv& c) {
         residues *= least(x.stride, x.n), kernel *= x.kernel, cells *= x.m, n *= x.n;
     }
     i64 rows = c.cin / c.groups, channels = c.cout / c.groups;
-    if (n == 0 || kernel > 200 || kernel == 1 || channels > 10000 || channels < 32 || rows * kernel < 24) return false;
+    if (n == 0 || kernel > 200 || kernel == 1 || channels > 10000 || channels < 32 || rows * kernel < 8) return false;
     return residues > 1 || rows < panel_rows || cells <= 16;
 }
 

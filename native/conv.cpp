@@ -579,10 +579,11 @@ void sum_tiles(const Plan<T>& p, i64 group, i64 block, i64 first, i64 last, cons
             pack_cells(w, g + m * z.out_channel, width, z.out_channel, z.col().out, packed);
             T* to = into + m * n;
             for (i64 r = 0; r < n;) {
-                int rows = panel_rows;
+                int rows = vectors == 1 ? 2 * panel_rows : panel_rows;  // enough sums under way
                 while (rows > n - r) rows /= 2;
                 const T* a = panels + r * W;
-                if (rows == 4) sum_cells<4>(vectors, a, cells, packed, to + r * W, fresh);
+                if (rows == 2 * panel_rows) sum_cells<2 * panel_rows, 1>(a, cells, packed, to + r * W, fresh);
+                else if (rows == 4) sum_cells<4>(vectors, a, cells, packed, to + r * W, fresh);
                 else if (rows == 2) sum_cells<2>(vectors, a, cells, packed, to + r * W, fresh);
                 else if (rows == 1) sum_cells<1>(vectors, a, cells, packed, to + r * W, fresh);
                 else sum_cells<panel_rows>(vectors, a, cells, packed, to + r * W, fresh);
