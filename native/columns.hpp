@@ -175,14 +175,7 @@ struct ColumnJob {
             }
             for (i64 i = 0; i < row_side; i += column_rows) {
                 i64 count = least(column_rows, row_side - i);
-                for (i64 c = 0; c < terms; ++c) {
-                    const T* from = beside + (c0 + c) * beside_pitch + i;
-                    T* to = rows + c * panel_rows;
-                    i64 r = 0;
-                    for (; r + panel_rows <= count; r += panel_rows, to += terms * panel_rows)
-                        for (i64 l = 0; l < panel_rows; ++l) to[l] = from[r + l];
-                    for (; r < count; ++r) *to++ = from[r];
-                }
+                pack_columns(beside + c0 * beside_pitch + i, beside_pitch, count, terms, rows);
                 for (i64 p = 0; p < vector_side; p += W) {
                     T* out = t.cols + i * out_pitch + p;
                     const T* before = c0 ? out : nullptr;

@@ -187,6 +187,23 @@ void across(const Product<T>& z, i64 first, i64 last) {
                         z.c + q * W * z.n + first, z.n, 64 / vector_bytes);
 }
 
+// Rows i.. of a as panels [panel][term][panel_rows].
+template <class T>
+void pack_rows(const Product<T>& z, i64 i, i64 count, i64 p0, i64 terms, T* rows) {
+    if (z.ta) return pack_columns(z.a_at(i, p0), z.m, count, terms, rows);
+    for (i64 r = 0; r < count; r += panel_rows) {
+        const T* from = z.a_at(i + r, p0);
+        T* to = rows + r * terms;
+        i64 height = least(panel_rows, count - r);
+        if (height == panel_rows)
+            for (i64 p = 0; p < terms; ++p)
+                for (i64 l = 0; l < panel_rows; ++l) to[p * panel_rows + l] = from[l * z.k + p];
+        else
+            for (i64 p = 0; p < terms; ++p)
+                for (i64 l = 0; l < height; ++l) to[p * panel_rows + l] = from[l * z.k + p];
+    }
+}
+
 // Rows i0..i1 of panels q0..q1, both operands packed block by block.
 inline constexpr i64 packed_rows = 128, packed_panels = 20;
 template <class T>
@@ -222,18 +239,7 @@ void blocked(const Product<T>& z, i64 i0, i64 i1, i64 q0, i64 q1) {
         }
         for (i64 i = i0; i < i1; i += packed_rows) {
             i64 count = least(packed_rows, i1 - i);
-            for (i64 r0 = 0; r0 < count; r0 += panel_rows) {
-                T* to = rows + r0 * terms;
-                i64 height = least(panel_rows, count - r0);
-                const T* from = z.a_at(i + r0, p0);
-                i64 row = z.ta ? 1 : z.k, term = z.ta ? z.m : 1;
-                if (height == panel_rows)
-                    for (i64 p = 0; p < terms; ++p)
-                        for (i64 r = 0; r < panel_rows; ++r) to[p * panel_rows + r] = from[r * row + p * term];
-                else
-                    for (i64 p = 0; p < terms; ++p)
-                        for (i64 r = 0; r < height; ++r) to[p * panel_rows + r] = from[r * row + p * term];
-            }
+            pack_rows(z, i, count, p0, terms, rows);
             for (i64 j = j0; j < j1; j += W) {
                 i64 width = least(W, j1 - j);
                 T* out = z.c + i * z.n + j;
