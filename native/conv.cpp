@@ -158,6 +158,10 @@ bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums
                 for (; l + L <= n; l += L) some(l);
                 if (l < n && n > L && !more) some(n - L), l = n;  // some cells twice
             }
+            if (!more && !add && !relu) {  // almost always
+                for (i64 q = l; q < n; ++q) y[q * pitch] = from[q] + bias;
+                for (; l < n; ++l) bad |= from[l] != from[l];
+            }
             for (; l < n; ++l) {
                 T v = more ? y[l * pitch] + from[l] : from[l];
                 bad |= v != v;
