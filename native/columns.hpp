@@ -81,7 +81,7 @@ inline bool by_columns(const Conv& c) {
         residues *= least(x.stride, x.n), kernel *= x.kernel, cells *= x.m, n *= x.n;
     }
     i64 rows = c.cin / c.groups, channels = c.cout / c.groups;
-    if (n == 0 || kernel > 200 || kernel == 1 || channels > 10000 || channels < 32 || rows * kernel < 24) return false;
+    if (n == 0 || kernel > 200 || kernel == 1 || channels > 10000 || channels < 32 || rows * kernel < 8) return false;
     return residues > 1 || rows < panel_rows || cells <= 16;
 }
 
@@ -175,14 +175,7 @@ struct ColumnJob {
             }
             for (i64 i = 0; i < row_side; i += column_rows) {
                 i64 count = least(column_rows, row_side - i);
-                for (i64 c = 0; c < terms; ++c) {
-                    const T* from = beside + (c0 + c) * beside_pitch + i;
-                    T* to = rows + c * panel_rows;
-                    i64 r = 0;
-                    for (; r + panel_rows <= count; r += panel_rows, to += terms * panel_rows)
-                        for (i64 l = 0; l < panel_rows; ++l) to[l] = from[r + l];
-                    for (; r < count; ++r) *to++ = from[r];
-                }
+                pack_columns(beside + c0 * beside_pitch + i, beside_pitch, count, terms, rows);
                 for (i64 p = 0; p < vector_side; p += W) {
                     T* out = t.cols + i * out_pitch + p;
                     const T* before = c0 ? out : nullptr;
@@ -198,9 +191,15 @@ struct ColumnJob {
     void run(i64 group, i64 b, i64 j0, i64 j1, i64 band0, i64 band1) const {
         constexpr i64 W = panel_width<T>;
         const ConvAxis& x = z.last();
+        // The lines of g that reach the band.
+        i64 top = z.lines, bottom = 0;
+        for (i64 h = 0; h < z.hops.size; ++h)
+            if (z.d == 1 || (z.hops[h].band >= band0 && z.hops[h].band < band1))
+                top = least(top, z.hops[h].line), bottom = z.hops[h].line + 1;
         bool across = z.m <= few_columns;
         i64 all_rows = (j1 - j0) * z.kernel, most_cells = 20 * W;
-        i64 tile_lines = most(1, least(z.lines, most_cells / z.length)), tile_cells = least(z.length, most_cells);
+        i64 tile_lines = bottom > top ? even_split(bottom - top, most_cells / z.length) : 1;
+        i64 tile_cells = even_split(z.length, most_cells);
         i64 cells = up(tile_lines * tile_cells, W) * W, row_cells = up(all_rows, W) * W;
         i64 block = even_split(z.channels, column_terms);
         i64 panels_size = (across ? row_cells : cells) * (block + 1);  // panels not a power of two apart
@@ -212,12 +211,8 @@ struct ColumnJob {
         for (i64 j = 0; j < j1 - j0; ++j)
             for (i64 i = first; i < last; ++i) out[j * z.n + i] = T(-0.0);
         bool whole = first == 0 && last == z.n;
-        for (i64 l = 0; l < z.lines; l += tile_lines) {
-            i64 end = least(z.lines, l + tile_lines);
-            bool any = whole;
-            for (i64 h = z.first_hop[l]; h < z.first_hop[end]; ++h)
-                any |= z.hops[h].band >= band0 && z.hops[h].band < band1;
-            if (!any) continue;
+        for (i64 l = top; l < bottom; l += tile_lines) {
+            i64 end = least(bottom, l + tile_lines);
             for (i64 o = 0; o < z.length; o += tile_cells) {
                 ColumnTile<T> t{j0, j1, b, l, end, o, least(z.length, o + tile_cells), across ? 1 : cells,
                                 across ? row_cells : 1, cols};

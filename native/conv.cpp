@@ -158,6 +158,10 @@ bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums
                 for (; l + L <= n; l += L) some(l);
                 if (l < n && n > L && !more) some(n - L), l = n;  // some cells twice
             }
+            if (!more && !add && !relu) {  // almost always
+                for (i64 q = l; q < n; ++q) y[q * pitch] = from[q] + bias;
+                for (; l < n; ++l) bad |= from[l] != from[l];
+            }
             for (; l < n; ++l) {
                 T v = more ? y[l * pitch] + from[l] : from[l];
                 bad |= v != v;
@@ -366,7 +370,11 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
     choose_rows(a, z, l, packed != nullptr);
     bool across = a.kind == Rows::across;
     if (across) plan_across(p);
-    else make_plan(p, false, a.kind != Rows::packed, threads);
+    else {
+        // Rows that are not packed are read, or gathered, once per tile: threads rather share them than the cells.
+        bool by_rows = a.kind != Rows::packed && z.rows * z.groups >= 32 * threads;
+        make_plan(p, false, a.kind != Rows::packed, by_rows ? 1 : threads);
+    }
     a.data = packed && is_packed(a.kind) ? packed : w;
     if (a.kind == Rows::packed && !packed) {
         T* own = workspace<T>(packed_weights_slot, z.groups * a.group);
@@ -575,10 +583,11 @@ void sum_tiles(const Plan<T>& p, i64 group, i64 block, i64 first, i64 last, cons
             pack_cells(w, g + m * z.out_channel, width, z.out_channel, z.col().out, packed);
             T* to = into + m * n;
             for (i64 r = 0; r < n;) {
-                int rows = panel_rows;
+                int rows = vectors == 1 ? 2 * panel_rows : panel_rows;  // enough sums under way
                 while (rows > n - r) rows /= 2;
                 const T* a = panels + r * W;
-                if (rows == 4) sum_cells<4>(vectors, a, cells, packed, to + r * W, fresh);
+                if (rows == 2 * panel_rows) sum_cells<2 * panel_rows, 1>(a, cells, packed, to + r * W, fresh);
+                else if (rows == 4) sum_cells<4>(vectors, a, cells, packed, to + r * W, fresh);
                 else if (rows == 2) sum_cells<2>(vectors, a, cells, packed, to + r * W, fresh);
                 else if (rows == 1) sum_cells<1>(vectors, a, cells, packed, to + r * W, fresh);
                 else sum_cells<panel_rows>(vectors, a, cells, packed, to + r * W, fresh);

@@ -250,7 +250,7 @@ void make_plan(Plan<T>& p, bool force_packed, bool dots, i64 threads) {
         i64 seen = p.outer_taps * z.row().taps * p.sublines * (W * i64(sizeof(T)) + 64);
         i64 fit = even_split(z.channels, most(1, least(block_terms / z.taps, 22 * 1024 / seen)));
         if (fit < p.block_channels) p.block_channels = fit, lay_out(p);
-        if (p.block_channels * p.channel * i64(sizeof(T)) <= 256 * 1024 || cells <= W) break;
+        if (p.block_channels * p.channel * i64(sizeof(T)) <= 144 * 1024 || cells <= W) break;
     }
     // Which way costs least, in vectors of work per tile: panels that end with their line, panels that run on
     // from line to line (over cells between lines that are thrown away), or packed panels (over nothing, but

@@ -277,5 +277,21 @@ void transpose_block(const T* from, i64 pitch, i64 columns, i64 first, i64 last,
             }
 }
 
+// Columns 0..count of a matrix of so many lines become rows in panels [panel][line][panel_rows], a few panels at a time:
+// these lie powers of two apart.
+template <class T>
+void pack_columns(const T* from, i64 pitch, i64 count, i64 terms, T* out) {
+    constexpr i64 at_once = 4 * panel_rows;
+    for (i64 r0 = 0; r0 < count; r0 += at_once)
+        for (i64 p = 0; p < terms; ++p) {
+            const T* x = from + p * pitch;
+            T* to = out + r0 * terms + p * panel_rows;
+            i64 r = r0, last = least(count, r0 + at_once);
+            for (; r + panel_rows <= last; r += panel_rows, to += terms * panel_rows)
+                for (i64 l = 0; l < panel_rows; ++l) to[l] = x[r + l];
+            for (; r < last; ++r) *to++ = x[r];
+        }
+}
+
 }  // namespace
 }  // namespace lunette::LN_ISA

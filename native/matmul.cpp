@@ -92,12 +92,12 @@ template <int R, int P, class T>
     i64 i = 0;
     for (; i + L <= width; i += L) {
         Vector<T> y[P];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int q = 0; q < P; ++q) y[q] = load(b + q * z.n + i);
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
             Vector<T> sum = fresh ? broadcast(T(-0.0)) : load(part + r * pitch + i);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int q = 0; q < P; ++q) sum += s[r][q] * y[q];
             store(part + r * pitch + i, sum);
         }
@@ -110,7 +110,7 @@ template <int R, int P, class T>
         }
 }
 
-// c = x b for up to few_rows rows x: four rows of b at a time, along whole strips of columns.
+// c = x b for up to few_rows rows x: some rows of b at a time, along whole strips of columns.
 template <int R, class T>
 void add_rows(const Product<T>& z, i64 first, i64 last) {
     constexpr i64 S = 1024;
@@ -119,7 +119,8 @@ void add_rows(const Product<T>& z, i64 first, i64 last) {
         i64 width = least(S, last - j);
         for (i64 p0 = 0; p0 < z.k; p0 += z.block) {
             i64 end = least(z.k, p0 + z.block), p = p0;
-            for (; p + 4 <= end; p += 4) add_to_strip<R, 4>(z, p, j, width, p == p0, part, S);
+            constexpr int P = R == 1 ? 8 : 4;  // what the registers hold
+            for (; p + P <= end; p += P) add_to_strip<R, P>(z, p, j, width, p == p0, part, S);
             for (; p < end; ++p) add_to_strip<R, 1>(z, p, j, width, p == p0, part, S);
             for (int r = 0; r < R; ++r)
                 for (i64 i = 0; i < width; ++i) {
@@ -133,23 +134,23 @@ void add_rows(const Product<T>& z, i64 first, i64 last) {
 
 // c = a b with few terms: the result is what takes time, so it is written once, row by row.
 inline constexpr i64 few_terms = 4;
-template <class T>
+template <int K, class T>
 void few_products(const Product<T>& z, i64 i0, i64 i1) {
     constexpr i64 L = lanes<T>;
     for (i64 i = i0; i < i1; ++i) {
-        T s[few_terms];
-        for (i64 p = 0; p < z.k; ++p) s[p] = *z.a_at(i, p);
+        T s[K];
+        for (int p = 0; p < K; ++p) s[p] = *z.a_at(i, p);
         T* c = z.c + i * z.n;
         i64 j = 0;
         for (; j + L <= z.n; j += L) {
             Vector<T> v = broadcast(T(-0.0));
-            for (i64 p = 0; p < z.k; ++p) v += s[p] * load(z.b + p * z.n + j);
+            for (int p = 0; p < K; ++p) v += s[p] * load(z.b + p * z.n + j);
             if (z.bias) v += load(z.bias + j);
             store(c + j, z.relu ? v < 0 ? Vector<T>{} : v : v);
         }
         for (; j < z.n; ++j) {
             T v = T(-0.0);
-            for (i64 p = 0; p < z.k; ++p) v += s[p] * z.b[p * z.n + j];
+            for (int p = 0; p < K; ++p) v += s[p] * z.b[p * z.n + j];
             c[j] = z.finished(v, j);
         }
     }
@@ -184,6 +185,23 @@ void across(const Product<T>& z, i64 first, i64 last) {
     for (i64 q = 0; q < panels; ++q)
         transpose_block(sums + q * (last - first) * W, W, last - first, 0, least(W, z.m - q * W),
                         z.c + q * W * z.n + first, z.n, 64 / vector_bytes);
+}
+
+// Rows i.. of a as panels [panel][term][panel_rows].
+template <class T>
+void pack_rows(const Product<T>& z, i64 i, i64 count, i64 p0, i64 terms, T* rows) {
+    if (z.ta) return pack_columns(z.a_at(i, p0), z.m, count, terms, rows);
+    for (i64 r = 0; r < count; r += panel_rows) {
+        const T* from = z.a_at(i + r, p0);
+        T* to = rows + r * terms;
+        i64 height = least(panel_rows, count - r);
+        if (height == panel_rows)
+            for (i64 p = 0; p < terms; ++p)
+                for (i64 l = 0; l < panel_rows; ++l) to[p * panel_rows + l] = from[l * z.k + p];
+        else
+            for (i64 p = 0; p < terms; ++p)
+                for (i64 l = 0; l < height; ++l) to[p * panel_rows + l] = from[l * z.k + p];
+    }
 }
 
 // Rows i0..i1 of panels q0..q1, both operands packed block by block.
@@ -221,18 +239,7 @@ void blocked(const Product<T>& z, i64 i0, i64 i1, i64 q0, i64 q1) {
         }
         for (i64 i = i0; i < i1; i += packed_rows) {
             i64 count = least(packed_rows, i1 - i);
-            for (i64 r0 = 0; r0 < count; r0 += panel_rows) {
-                T* to = rows + r0 * terms;
-                i64 height = least(panel_rows, count - r0);
-                const T* from = z.a_at(i + r0, p0);
-                i64 row = z.ta ? 1 : z.k, term = z.ta ? z.m : 1;
-                if (height == panel_rows)
-                    for (i64 p = 0; p < terms; ++p)
-                        for (i64 r = 0; r < panel_rows; ++r) to[p * panel_rows + r] = from[r * row + p * term];
-                else
-                    for (i64 p = 0; p < terms; ++p)
-                        for (i64 r = 0; r < height; ++r) to[p * panel_rows + r] = from[r * row + p * term];
-            }
+            pack_rows(z, i, count, p0, terms, rows);
             for (i64 j = j0; j < j1; j += W) {
                 i64 width = least(W, j1 - j);
                 T* out = z.c + i * z.n + j;
@@ -280,7 +287,11 @@ void share_out(i64 batch, const Product<T>& all, i64 a_stride, i64 b_stride) {
             if (z.m == 3) add_rows<3>(z, first, last);
             if (z.m == 4) add_rows<4>(z, first, last);
         } else if (flat) {
-            few_products(z, part * row_chunk, least(z.m, (part + 1) * row_chunk));
+            i64 i0 = part * row_chunk, i1 = least(z.m, (part + 1) * row_chunk);
+            if (z.k == 1) few_products<1>(z, i0, i1);
+            if (z.k == 2) few_products<2>(z, i0, i1);
+            if (z.k == 3) few_products<3>(z, i0, i1);
+            if (z.k == 4) few_products<4>(z, i0, i1);
         } else if (wide) {
             across(z, first, last);
         } else {
