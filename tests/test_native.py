@@ -67,7 +67,26 @@ def compute(seed: int) -> list[Array]:
             results += getattr(ln, f"{name}_vjp")(arrays, y, **options)
             if name == "max_pool":
                 results += ln.max_pool(arrays[0], **options, return_indices=True)
+        results += network(seed, dtype)
     return results
+
+
+def network(seed: int, dtype: Any) -> list[Array]:
+    """A compiled program and its gradient, with the operators between the window operators."""
+    rng = np.random.default_rng(seed)
+    x, w, v = (rng.standard_normal(s).astype(dtype) for s in ((4, 8, 40, 40), (8, 8, 3, 3), (10, 16)))
+    scale = rng.standard_normal((8, 1, 1)).astype(dtype)
+
+    def f(x: Any, scale: Any) -> Any:
+        h = ln.relu(ln.conv(ln.sigmoid(x), w, padding=1) * scale + scale)
+        h = ln.concat([ln.maximum(h, x), ln.pad(ln.transpose(x, (0, 1, 3, 2)), 0)], 1)
+        logits = ln.linear(ln.mean(h, axis=(2, 3)), v)
+        return ln.cross_entropy(logits, np.arange(4)) + ln.sum(ln.softmax(logits) ** 2)
+
+    program = ln.trace(f, x, scale).compile()
+    labels = ln.one_hot(np.arange(4), 10, dtype=dtype)
+    value, gradients = ln.jit(ln.value_and_grad(f, argnums=(0, 1)))(x, scale)
+    return [program(x, scale), value, *gradients, labels, ln.matmul(v, v.T)]
 
 
 def equal(a: list[Array], b: list[Array]) -> bool:
@@ -76,7 +95,7 @@ def equal(a: list[Array], b: list[Array]) -> bool:
 
 def test_the_problems_below_use_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     unused = {name for name in dir(_native) if not name.startswith("_")}
-    unused -= {"Pool", "get_num_threads", "set_num_threads", "instruction_set"}
+    unused -= {"Pool", "Plan", "Task", "get_num_threads", "set_num_threads", "instruction_set"}
 
     def noted(name: str) -> Any:
         kernel = getattr(_native, name)

@@ -209,7 +209,7 @@ def prepare(asked: Request) -> Call:
             absent = at in plain or (a is None and kind.optional and at > 0)
             taken.append(None if absent else take_integers(a, name) if counted else take(a, name))
         dtype = next((t.array.dtype for t in taken if t is not None), OBJECT)
-        cell = next((t.array.flat[0] for t in taken if t is not None and t.array.size), 0)
+        cell = next((t.array[(0,) * t.array.ndim] for t in taken if t is not None and t.array.size), 0) if plain else 0
         for at in plain:
             taken[at] = as_scalar(asked.operands[at], kind.arrays[at], dtype, cell)
         arrays = [None if t is None else t.array for t in taken]

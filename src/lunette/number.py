@@ -428,10 +428,11 @@ def like(value: Number, cell: Number) -> Number:
     if not isinstance(value, int | float | Fraction | np.floating) or isinstance(value, bool):
         return value
     if is_float(cell):
-        try:
-            return type(cell)(value)
-        except OverflowError:
-            return type(cell)(math.inf if value > 0 else -math.inf)
+        with np.errstate(all="ignore"):
+            try:
+                return type(cell)(value)
+            except OverflowError:
+                return type(cell)(math.inf if value > 0 else -math.inf)
     if isinstance(value, int) or not math.isfinite(value):
         return Decimal(float(value)) if isinstance(cell, Decimal) and not isinstance(value, int) else value
     q = Fraction(value) if isinstance(value, Fraction) else Fraction(float(value))

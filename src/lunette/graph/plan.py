@@ -332,7 +332,7 @@ def _fused(graph: Graph, uses: Sequence[int], readers: Sequence[Sequence[int]], 
 def _scaled(
     graph: Graph, uses: Sequence[int], readers: Sequence[Sequence[int]], at: int, done: set[int]
 ) -> Step | None:
-    """x * scale + shift, both per channel, and relu: one pass."""
+    """One pass for x * scale + shift, both per channel, and relu."""
     n = graph.nodes[at]
     if uses[at] != 1 or n.inputs[0] is None or n.inputs[1] is None:
         return None

@@ -75,9 +75,15 @@ def shape_of(value: Any) -> Shape:
     return () if is_real(value) else np.shape(value)
 
 
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype of NumPy, torch or JAX."""
+    own = isinstance(dtype, str | type | np.dtype)
+    return np.dtype(dtype).name if own else str(dtype).removeprefix("torch.")
+
+
 def lift(number: Any, value: Any) -> Array:
     """A plain number as an array without axes, in the dtype of a value."""
-    dtype = np.dtype(str(getattr(value, "dtype", "object")).removeprefix("torch."))
+    dtype = np.dtype(dtype_name(getattr(value, "dtype", "object")))
     return np.asarray(number if dtype == OBJECT else as_dtype(number, dtype), dtype)
 
 

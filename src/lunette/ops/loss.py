@@ -19,7 +19,7 @@ from lunette.errors import ArgumentError, ShapeError
 from lunette.number import Array, cells_in
 from lunette.op import Case, Kernels, Shapes
 from lunette.ops.binary import mul, sub
-from lunette.ops.glue import Glue, check_axis, make, shape_of
+from lunette.ops.glue import Glue, check_axis, dtype_name, make, shape_of
 from lunette.ops.norm import log_softmax
 from lunette.ops.reduce import mean
 from lunette.ops.reduce import sum as sum_cells
@@ -84,15 +84,15 @@ class OneHot(Glue):
 
 def one_hot(labels: Any, classes: int, axis: int = -1, dtype: Any = "object") -> Any:
     """1 at each label, 0 elsewhere, along a new axis."""
-    return make(OneHot, (labels,), classes, axis, str(dtype).removeprefix("torch."))
+    return make(OneHot, (labels,), classes, axis, dtype_name(dtype))
 
 
 def cross_entropy(logits: Any, labels: Any, axis: int = 1) -> Any:
     """The mean of -log softmax(logits) at the labels, integers whose shape is that of logits without `axis`.
 
     >>> import numpy as np, lunette as ln
-    >>> float(ln.cross_entropy(np.zeros((4, 8)), np.array([0, 1, 2, 3]))) == np.log(8)
-    True
+    >>> ln.cross_entropy(np.zeros((4, 8)), np.array([0, 1, 2, 3]))  # log(8)
+    array(2.07944154)
     """
     sizes = shape_of(logits)
     at = check_axis("axis", axis, len(sizes))
@@ -112,8 +112,8 @@ def mse(x: Any, y: Any) -> Any:
     """The mean of (x - y) squared.
 
     >>> import lunette as ln
-    >>> ln.mse([1, 2], [3, 2]).tolist()
-    2
+    >>> ln.mse([1, 2], [3, 1]).tolist()
+    Fraction(5, 2)
     """
     gap = sub(x, y)
     return mean(mul(gap, gap))
