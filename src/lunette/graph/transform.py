@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from lunette.array import give, take
+from lunette.array import FLOAT, give, take
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
 from lunette.graph.graph import Graph, Var
 from lunette.graph.program import Program
@@ -127,7 +127,7 @@ def _pushed(primal: Any, tangent: Any, level: int) -> Any:
 
 def checked(value: Any) -> Any:
     """Rule T2: something that has a derivative. A plain float is an array without axes, an int a number of its own."""
-    if isinstance(value, Value):
+    if isinstance(value, Value) or (type(value) is np.ndarray and value.dtype in FLOAT):
         return value
     if isinstance(value, float | np.generic):
         value = np.asarray(value)
@@ -229,24 +229,26 @@ def _recorded(
     f: Callable[..., Any], primals: Sequence[Any], has_aux: bool
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
     """The value, the pullback, and with `has_aux` what f returns beside the value."""
+    level = next(_levels)
     with speaking("vjp"):
-        level = next(_levels)
-        leaves, tree = trees.tree_flatten(tuple(primals))
+        leaves, tree = flat(primals, none_is_leaf=False)
         tape = Tape(len(leaves))
         boxes = [Taped(checked(p), tape, at, level) for at, p in enumerate(leaves)]
-    y = f(*trees.tree_unflatten(tree, boxes))
-    y, aux = y if has_aux else (y, None)
-    aux = trees.tree_map(lambda v: v.value if type(v) is Taped and v.level == level else v, aux, none_is_leaf=True)
-    results, out = trees.tree_flatten(y, none_is_leaf=True)
+    y, aux = f(*shaped(tree, boxes)), None
+    if has_aux:
+        y, aux = y
+        aux = trees.tree_map(lambda v: v.value if type(v) is Taped and v.level == level else v, aux, none_is_leaf=True)
+    (results, out) = flat((y,))
     places = [r.at if type(r) is Taped and r.level == level else -1 for r in results]
     values = [r.value if at >= 0 else r for r, at in zip(results, places, strict=True)]
 
     def pullback(cotangent: Any) -> tuple[Any, ...]:
         """One cotangent per primal, for a cotangent of the result; None is zero."""
         with speaking("pullback"):
-            given, own = trees.tree_flatten(cotangent, none_is_leaf=True)
+            given, _ = flat((cotangent,))
             if len(given) != len(values):
-                raise ShapeError("T5", f"a cotangent of structure {out}", f"{own}", "One entry per result.")
+                need = f"a cotangent of {len(values)} arrays, like the result"
+                raise ShapeError("T5", need, f"{len(given)}", "One entry per result.")
             cotangents: list[Any] = [None] * len(tape.steps)
             for at, g, v in zip(places, given, values, strict=True):
                 if g is not None and shape_of(g) != shape_of(v):
@@ -255,10 +257,23 @@ def _recorded(
                     cotangents[at] = g if cotangents[at] is None else add(cotangents[at], g)
         back = tape.pull(cotangents, len(leaves))
         parts = [zeros_like(p) if b is None else b for p, b in zip(leaves, back, strict=True)]
-        whole: tuple[Any, ...] = trees.tree_unflatten(tree, parts)
-        return whole
+        return tuple(shaped(tree, parts))
 
-    return trees.tree_unflatten(out, values), pullback, aux
+    return shaped(out, values)[0], pullback, aux
+
+
+def flat(values: Sequence[Any], none_is_leaf: bool = True) -> tuple[list[Any], Any]:
+    """The leaves of several values and their structure; None where each is a leaf itself, which is found at once."""
+    if all(type(v) is np.ndarray or isinstance(v, Value) for v in values):
+        return list(values), None
+    leaves, tree = trees.tree_flatten(tuple(values), none_is_leaf=none_is_leaf)
+    return leaves, tree
+
+
+def shaped(tree: Any, leaves: Sequence[Any]) -> Sequence[Any]:
+    """The values again."""
+    whole: Sequence[Any] = leaves if tree is None else trees.tree_unflatten(tree, leaves)
+    return whole
 
 
 def value_and_grad(
