@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "operators.hpp"
-#include "reduce.hpp"
+#include "tiles.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
@@ -418,65 +418,6 @@ void one_window_vjp(i64 planes, i64 n, const T* x, const T* g, T* dx, Ties ties)
 
 // ---- the derivative of windows that share no cell ------------------------------------------------------------------
 
-// S vectors from S*L cells, the e-th with the cells e, e + S, e + 2*S, ...; and back.
-template <int S, class T, int L = lanes<T>>
-inline void take_apart(const T* x, Vec<T, L>* v) {
-    if constexpr (S == 1) {
-        v[0] = load<L>(x);
-    } else if constexpr (S == 2) {
-        unzip<L>(load<L>(x), load<L>(x + L), v[0], v[1]);
-    } else {
-        Vec<T, L> a[2], b[2];
-        unzip<L>(load<L>(x), load<L>(x + L), a[0], b[0]), unzip<L>(load<L>(x + 2 * L), load<L>(x + 3 * L), a[1], b[1]);
-        unzip<L>(a[0], a[1], v[0], v[2]), unzip<L>(b[0], b[1], v[1], v[3]);
-    }
-}
-
-template <int S, bool add, class T, int L = lanes<T>>
-inline void interleave(const Vec<T, L>* v, T* to) {
-    Vec<T, L> r[S];
-    if constexpr (S == 1) {
-        r[0] = v[0];
-    } else if constexpr (S == 2) {
-        zip<L>(v[0], v[1], r[0], r[1]);
-    } else {
-        Vec<T, L> a[2], b[2];
-        zip<L>(v[0], v[2], a[0], a[1]), zip<L>(v[1], v[3], b[0], b[1]);
-        zip<L>(a[0], b[0], r[0], r[1]), zip<L>(a[1], b[1], r[2], r[3]);
-    }
-    for (int e = 0; e < S; ++e) store<L>(to + e * L, add ? load<L>(to + e * L) + r[e] : r[e]);
-}
-
-// Cells of a window over the axes 0..axes-1 in row-major order, relative to the first: kept while windows stay the same.
-class WindowRows {
-public:
-    static constexpr i64 most = 32;
-    // size[a] is what one step along axis a passes. Where the window at o starts; `at` and `many` describe it.
-    i64 look(const PoolAxis* axes, int count, const i64* size, const i64* o) {
-        i64 start = 0;
-        bool same = many >= 0;
-        for (int a = 0; a < count; ++a) {
-            start += axes[a].first[o[a]] * size[a];
-            same = same && counts_[a] == axes[a].count[o[a]];
-        }
-        if (!same) list(axes, count, size, o);
-        return start;
-    }
-    i64 many = -1, at[most];
-
-private:
-    [[gnu::noinline]] void list(const PoolAxis* axes, int count, const i64* size, const i64* o) {
-        many = 1, at[0] = 0;
-        for (int a = 0; a < count; ++a) {
-            const i64 n = counts_[a] = axes[a].count[o[a]];
-            for (i64 r = many - 1; r >= 0; --r)
-                for (i64 k = n - 1; k >= 0; --k) at[r * n + k] = at[r] + k * axes[a].step * size[a];
-            many *= n;
-        }
-    }
-    i64 counts_[max_axes];
-};
-
 // dx where ties go to the first, in one pass: winners are found and written while their cells are at hand. For inner
 // strides of 1, 2 and 4 without padding.
 template <class T>
@@ -486,14 +427,8 @@ class Tiles {
 
 public:
     static bool suits(const Pool& pool) {
-        const PoolAxis& ax = pool.axes[pool.rank - 1];
-        if (!ax.regular || (ax.stride != 1 && ax.stride != 2 && ax.stride != 4)) return false;
-        if (ax.start != 0 || ax.full_lo != 0 || ax.full_hi != ax.m || ax.taps > ax.stride || ax.step != 1) return false;
-        i64 rows = 1;
-        for (int a = 0; a + 1 < pool.rank; ++a) rows *= pool.axes[a].most;
-        for (int a = 0; a < pool.rank; ++a)
-            if (!pool.transposed || pool.transposed->axes[a].most > 1 || !pool.axes[a].monotone) return false;
-        return rows <= WindowRows::most;
+        const i64 stride = pool.axes[pool.rank - 1].stride;
+        return share_no_cell(pool) && (stride == 1 || stride == 2 || stride == 4);
     }
 
     // The ends are those of the whole arrays, past which nothing is read.
@@ -518,30 +453,9 @@ private:
     // The outputs o0..o1-1 of axis 0 of one plane.
     template <int S>
     void part(const T* x, const T* g, T* dx, i64 o0, i64 o1) const {
-        const int outer = pool_.rank - 1;
-        const PoolAxis& top = pool_.axes[0];
-        if (pool_.transposed->has_empty) {
-            const i64 from = o0 == 0 ? 0 : top.first[o0], to = o1 == top.m ? top.n : top.first[o1];
-            std::memset(static_cast<void*>(dx + from * size_[0]), 0, (to - from) * size_[0] * sizeof(T));
-        }
-        if (outer == 0) {
-            const i64 one = 0;
-            row<S>(x + o0 * S, &one, 1, g + o0, dx + o0 * S, o1 - o0, (o1 - o0) * S);
-            return;
-        }
-        i64 o[max_axes] = {o0};
-        WindowRows rows;
-        const PoolAxis& near = pool_.axes[outer - 1];
-        g += o0 * (pool_.cells_out / top.m);
-        for (;;) {
-            const i64 at = rows.look(pool_.axes, outer, size_, o);
-            // Along the innermost outer axis a row may write past its end, where the next will write later.
-            row<S>(x + at, rows.at, rows.many, g, dx + at, ax_.m, (near.n - near.last(o[outer - 1])) * ax_.n);
-            g += ax_.m;
-            int a = outer - 1;
-            for (; a > 0 && ++o[a] == pool_.axes[a].m; --a) o[a] = 0;
-            if (a == 0 && ++o[0] == o1) return;
-        }
+        each_tile_row(pool_, size_, o0, o1, dx, [&](i64 at, const i64* places, i64 many, i64 o, i64 m, i64 left) {
+            row<S>(x + at, places, many, g + o, dx + at, m, left);
+        });
     }
 
     // One row of m outputs, whose windows have the rows of inputs at `places`; the last of these may write `left` cells.
