@@ -43,7 +43,23 @@ template <class T, bool careful = false>
 struct MaxValue {
     using Scalar = T;
     using Careful = MaxValue<T, true>;
-    static constexpr bool idempotent = true;
+    static constexpr bool idempotent = true, any_order = true;
+    // Of equal zeros the first wins, sign and all; and NaN needs care.
+    struct Order {
+        Vec<Int<T>, lanes<T>> nan{}, least{};
+        template <int N>
+        void meet(Vec<T, N> v) {
+            if constexpr (N == lanes<T>) {
+                auto b = bits<Vec<Int<T>, N>>(v);
+                nan |= v != v, least = b < least ? b : least;
+            } else if constexpr (N == 1) {
+                nan[0] |= v != v, least[0] = std::min(least[0], bits<Int<T>>(v));
+            } else {
+                for (int l = 0; l < N; ++l) meet<1>(v[l]);
+            }
+        }
+        bool matters() const { return any(nan) || any(least == std::numeric_limits<Int<T>>::min()); }
+    };
     static constexpr std::size_t cell_bytes = sizeof(T);
     template <int N>
     struct Lanes {
@@ -85,6 +101,9 @@ struct MaxValue {
     static Cell<1> nothing() { return {pad()}; }
     static void fill(Ref, const T*, i64, i64) {}
     static bool scan(const T* x, i64 n) { return scan_special<false>(x, n); }
+    static Cell<lanes<T>> column(const T* x, i64, i64) { return {load<lanes<T>>(x)}; }
+    template <class F>
+    static void arrays(Ref a, Ref b, F&& f) { f(a.v, b.v); }
 
     template <class C>
     static C join(C a, C b) { return {later_wins<careful>(a.v, b.v) ? b.v : a.v}; }
@@ -124,7 +143,7 @@ struct MaxPlace {
     using Scalar = T;
     using I = Int<T>;
     using Careful = MaxPlace<T, true>;
-    static constexpr bool idempotent = true;
+    static constexpr bool idempotent = true, any_order = false;
     static constexpr std::size_t cell_bytes = 2 * sizeof(T);
     template <int N>
     struct Lanes {
@@ -174,6 +193,11 @@ struct MaxPlace {
         for (i64 i = 0; i < n; ++i) r.p[i] = static_cast<I>(base + i);
     }
     static bool scan(const T* x, i64 n) { return scan_special<true>(x, n); }
+    static Cell<lanes<T>> column(const T* x, i64 place, i64 by) {
+        return {load<lanes<T>>(x), iota<lanes<T>, I>(0, 1) * static_cast<I>(by) + static_cast<I>(place)};
+    }
+    template <class F>
+    static void arrays(Ref a, Ref b, F&& f) { f(a.v, b.v), f(a.p, b.p); }
 
     template <class C>
     static C join(C a, C b) {

@@ -24,7 +24,12 @@ template <class T>
 struct Sum {
     using Scalar = T;
     using Careful = Sum;
-    static constexpr bool idempotent = false;
+    static constexpr bool idempotent = false, any_order = true;
+    struct Order {
+        template <int N>
+        void meet(Vec<T, N>) {}
+        bool matters() const { return false; }
+    };
     static constexpr std::size_t cell_bytes = sizeof(T);
     template <int N>
     struct Cell {
@@ -81,6 +86,10 @@ struct Sum {
         }
         return {total};
     }
+
+    static Cell<lanes<T>> column(const T* x, i64, i64) { return {load<lanes<T>>(x)}; }
+    template <class F>
+    static void arrays(Ref a, Ref b, F&& f) { f(a.v, b.v); }
 
     // out = even[0], odd[0], even[1], ...
     static void weave(Ref even, Ref odd, i64 n, Ref out) {

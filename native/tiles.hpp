@@ -34,36 +34,6 @@ inline void interleave(const Vec<T, L>* v, T* to) {
     for (int e = 0; e < S; ++e) store<L>(to + e * L, add ? load<L>(to + e * L) + r[e] : r[e]);
 }
 
-// Cells of a window over the axes 0..axes-1 in row-major order, relative to the first: kept while windows stay the same.
-class WindowRows {
-public:
-    static constexpr i64 most = 32;
-    // size[a] is what one step along axis a passes. Where the window at o starts; `at` and `many` describe it.
-    i64 look(const PoolAxis* axes, int count, const i64* size, const i64* o) {
-        i64 start = 0;
-        bool same = many >= 0;
-        for (int a = 0; a < count; ++a) {
-            start += axes[a].first[o[a]] * size[a];
-            same = same && counts_[a] == axes[a].count[o[a]];
-        }
-        if (!same) list(axes, count, size, o);
-        return start;
-    }
-    i64 many = -1, at[most];
-
-private:
-    [[gnu::noinline]] void list(const PoolAxis* axes, int count, const i64* size, const i64* o) {
-        many = 1, at[0] = 0;
-        for (int a = 0; a < count; ++a) {
-            const i64 n = counts_[a] = axes[a].count[o[a]];
-            for (i64 r = many - 1; r >= 0; --r)
-                for (i64 k = n - 1; k >= 0; --k) at[r * n + k] = at[r] + k * axes[a].step * size[a];
-            many *= n;
-        }
-    }
-    i64 counts_[max_axes];
-};
-
 // Whether no cell is read twice, and the innermost axis is plain: neither padded nor dilated, with room for every stride.
 inline bool share_no_cell(const Pool& pool) {
     const PoolAxis& ax = pool.axes[pool.rank - 1];
