@@ -35,6 +35,11 @@ public:
             product *= mean == Mean::inside ? ax.inside[0] : ax.count[0];
         }
         if (mean != Mean::divisor) by_ = static_cast<T>(product);
+        const PoolAxis& last = pool.axes[pool.rank - 1];
+        if (constant_ || last.m > most_kept) return;
+        const i64* table = mean == Mean::inside ? last.inside : last.count;
+        for (i64 o = 0; o < last.m; ++o) inner_[o] = static_cast<T>(table[o]);
+        kept_ = last.most <= exact && greatest_product(pool) <= exact;
     }
     bool constant() const { return constant_; }
     T by() const { return by_; }  // where it is constant
@@ -63,16 +68,37 @@ public:
         const i64 c0 = pool_.rank == 1 ? o0 : 0, c1 = pool_.rank == 1 ? o1 : last.m;
         each_row(pool_, o0, o1, [&](i64 r, i64 count, i64 inside) {
             const i64 outer = mean_ == Mean::inside ? inside : count;
+            if (kept_) {  // both factors are exact, so their product is rounded once, like the integer product
+                const T factor = static_cast<T>(outer), *from = inner_ + c0;
+                const i64 at = r * (c1 - c0);
+                each_vector<T>(c1 - c0, [&]<int N>(i64 i) {
+                    store<N>(y + at + i, load<N>(x + at + i) / (factor * load<N>(from + i)));
+                });
+                return;
+            }
             for (i64 o = c0, i = r * (c1 - c0); o < c1; ++o, ++i) y[i] = x[i] / static_cast<T>(outer * table[o]);
         });
         return all_finite(y, n);
     }
 
 private:
+    static constexpr i64 most_kept = 256, exact = i64(1) << 20;
+
+    i64 greatest_product(const Pool& pool) const {
+        __int128 product = 1;
+        for (int a = 0; a < pool.rank; ++a)
+            for (i64 o = 0, most = 1; o < pool.axes[a].m; ++o) {
+                most = std::max(most, std::max(pool.axes[a].inside[o], pool.axes[a].count[o]));
+                if (o + 1 == pool.axes[a].m) product = std::min<__int128>(product * most, i64(1) << 60);
+            }
+        return static_cast<i64>(product);
+    }
+
     const Pool& pool_;
     Mean mean_;
     T by_;
-    bool constant_;
+    bool constant_, kept_ = false;
+    T inner_[most_kept];
 };
 
 // The mean of one window whose plain sum overflowed, or which holds cells that are not finite.

@@ -84,7 +84,13 @@ struct MaxValue {
         Cell<N> get(i64 i) const { return {load<N>(v + i)}; }
         template <int N>
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
-            unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
+            part_pairs<N>(v + i, even.v, odd.v);
+        }
+        template <int N>
+        void fours(i64 i, Cell<N>* all) const {
+            Vec<T, N> cells[4];
+            take_apart<4, N>(v + i, cells);
+            for (int e = 0; e < 4; ++e) all[e].v = cells[e];
         }
         template <int N>
         Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by)}; }
@@ -170,8 +176,14 @@ struct MaxPlace {
         Cell<N> get(i64 i) const { return {load<N>(v + i), iota<N, I>(0, 1) + static_cast<I>(base + i)}; }
         template <int N>
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
-            unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
+            part_pairs<N>(v + i, even.v, odd.v);
             even.p = iota<N, I>(0, 2) + static_cast<I>(base + i), odd.p = even.p + 1;
+        }
+        template <int N>
+        void fours(i64 i, Cell<N>* all) const {
+            Vec<T, N> cells[4];
+            take_apart<4, N>(v + i, cells);
+            for (int e = 0; e < 4; ++e) all[e] = {cells[e], iota<N, I>(0, 4) + static_cast<I>(base + i + e)};
         }
         template <int N>
         Cell<N> spread(i64 i, i64 by) const {
@@ -525,7 +537,7 @@ private:
         Vec<I, L> code{}, odd{};
         I next = 0;
         for (i64 r = 0; r < many; ++r) {
-            take_apart<S, T>(x + places[r], v);
+            take_apart<S, L>(x + places[r], v);
             for (int e = 0; e < k; ++e, ++next) {
                 if constexpr (!careful) odd |= v[e] != v[e];
                 if (next == 0) {

@@ -28,6 +28,51 @@ constexpr i64 most_rows = 64;
 constexpr i64 row_outputs = 2048;     // outputs of one long row done at a time
 constexpr i64 joined_bytes = 12 << 10; // rows that are joined before their cells are
 
+// The even and the odd cells of 2*N cells.
+template <int N, class T>
+inline void part_pairs(const T* x, Vec<T, N>& even, Vec<T, N>& odd) {
+#if defined(__AVX2__)
+    if constexpr (sizeof(T) * N == 32 && sizeof(T) == 4) {  // halves placed by the loads spare a shuffle across lanes
+        const __m256 a = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)), _mm_loadu_ps(x + 8), 1);
+        const __m256 b = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + 4)), _mm_loadu_ps(x + 12), 1);
+        even = _mm256_shuffle_ps(a, b, 0x88), odd = _mm256_shuffle_ps(a, b, 0xdd);
+        return;
+    } else if constexpr (sizeof(T) * N == 32) {
+        const __m256d a = _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(x)), _mm_loadu_pd(x + 4), 1);
+        const __m256d b = _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(x + 2)), _mm_loadu_pd(x + 6), 1);
+        even = _mm256_unpacklo_pd(a, b), odd = _mm256_unpackhi_pd(a, b);
+        return;
+    }
+#endif
+    unzip<N>(load<N>(x), load<N>(x + N), even, odd);
+}
+
+// S vectors from S*N cells, the e-th with the cells e, e + S, e + 2*S, ...
+template <int S, int N, class T>
+inline void take_apart(const T* x, Vec<T, N>* v) {
+    if constexpr (S == 1) {
+        v[0] = load<N>(x);
+    } else if constexpr (S == 2) {
+        part_pairs<N>(x, v[0], v[1]);
+    } else {
+#if defined(__AVX2__)
+        if constexpr (sizeof(T) * N == 32 && sizeof(T) == 4) {  // four by four within each half
+            __m256 r[4], t[4];
+            for (int k = 0; k < 4; ++k)
+                r[k] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + 4 * k)), _mm_loadu_ps(x + 16 + 4 * k), 1);
+            t[0] = _mm256_unpacklo_ps(r[0], r[1]), t[1] = _mm256_unpackhi_ps(r[0], r[1]);
+            t[2] = _mm256_unpacklo_ps(r[2], r[3]), t[3] = _mm256_unpackhi_ps(r[2], r[3]);
+            v[0] = _mm256_shuffle_ps(t[0], t[2], 0x44), v[1] = _mm256_shuffle_ps(t[0], t[2], 0xee);
+            v[2] = _mm256_shuffle_ps(t[1], t[3], 0x44), v[3] = _mm256_shuffle_ps(t[1], t[3], 0xee);
+            return;
+        }
+#endif
+        Vec<T, N> a[2], b[2];
+        part_pairs<N>(x, a[0], b[0]), part_pairs<N>(x + 2 * N, a[1], b[1]);
+        unzip<N>(a[0], a[1], v[0], v[2]), unzip<N>(b[0], b[1], v[1], v[3]);
+    }
+}
+
 // v[r][l] becomes v[l][r]: each round deals the first half and the second like cards.
 template <int L, class V>
 inline void transpose(V* v) {
@@ -43,7 +88,11 @@ template <class Op, int N, int S, int K, class Source>
 [[gnu::always_inline]] inline typename Op::template Cell<N> join_block(const Source& s, i64 i, i64 taps, i64 step) {
     typename Op::template Cell<N> c;
     const i64 k = K ? K : taps;
-    if constexpr (S == 1 || N == 1) {
+    if constexpr (S == 4 && N > 1) {  // as many taps: the cells of N windows lie side by side
+        typename Op::template Cell<N> all[4];
+        s.template fours<N>(i, all);
+        return Op::join(Op::join(all[0], all[1]), Op::join(all[2], all[3]));
+    } else if constexpr (S == 1 || N == 1) {
         c = s.template get<N>(i);
         for (i64 j = 1; j < k; ++j) c = Op::join(c, s.template get<N>(i + j * step));
     } else {
@@ -736,6 +785,9 @@ private:
     static void unclipped(const PoolAxis& ax, Source s, i64 count, i64 hop, i64 places, i64 m, Ref out, i64 pitch) {
         switch (ax.step == 1 ? ax.taps : 0) {
             case 2: return taps<S, 2>(ax, s, count, hop, places, m, out, pitch);
+            case 4:
+                if (S == 3 && ax.stride == 4) return taps<4, 4>(ax, s, count, hop, places, m, out, pitch);
+                return taps<S, 0>(ax, s, count, hop, places, m, out, pitch);
             case 3: return taps<S, 3>(ax, s, count, hop, places, m, out, pitch);
             default: return taps<S, 0>(ax, s, count, hop, places, m, out, pitch);
         }
@@ -747,7 +799,7 @@ private:
         constexpr int widest = S == 3 ? 16 / static_cast<int>(sizeof(T)) : L;
         auto window = [&]<int N>(i64 r, i64 o) {
             Source row{s.v + r * hop, s.base + r * places};
-            if constexpr (S < 3) return join_taps<Op, N, S, K>(row, o * stride, ax.taps, step);
+            if constexpr (S != 3) return join_taps<Op, N, S, K>(row, o * stride, ax.taps, step);
             else return join_taps<Op, N, 1, K>(Strided<Source>{row, stride}, o * stride, ax.taps, step);
         };
         if (count > 2 && m <= short_row) {

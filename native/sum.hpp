@@ -20,6 +20,15 @@ struct WideOf<double> {
 template <class T>
 using Wide = typename WideOf<T>::type;
 
+// f(vector of cells i..i+N-1) over n cells, the last ones singly.
+template <class T, class F>
+inline void each_vector(i64 n, F&& f) {
+    constexpr int L = lanes<T>;
+    i64 i = 0;
+    for (; i + L <= n; i += L) f.template operator()<L>(i);
+    for (; i < n; ++i) f.template operator()<1>(i);
+}
+
 template <class T>
 struct Sum {
     using Scalar = T;
@@ -51,7 +60,13 @@ struct Sum {
         Cell<N> get(i64 i) const { return {load<N>(v + i)}; }
         template <int N>
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
-            unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
+            part_pairs<N>(v + i, even.v, odd.v);
+        }
+        template <int N>
+        void fours(i64 i, Cell<N>* all) const {
+            Vec<T, N> cells[4];
+            take_apart<4, N>(v + i, cells);
+            for (int e = 0; e < 4; ++e) all[e].v = cells[e];
         }
         template <int N>
         Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by)}; }

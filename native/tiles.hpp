@@ -5,20 +5,7 @@
 namespace lunette::LN_ISA {
 namespace {
 
-// S vectors from S*L cells, the e-th with the cells e, e + S, e + 2*S, ...; and back.
-template <int S, class T, int L = lanes<T>>
-inline void take_apart(const T* x, Vec<T, L>* v) {
-    if constexpr (S == 1) {
-        v[0] = load<L>(x);
-    } else if constexpr (S == 2) {
-        unzip<L>(load<L>(x), load<L>(x + L), v[0], v[1]);
-    } else {
-        Vec<T, L> a[2], b[2];
-        unzip<L>(load<L>(x), load<L>(x + L), a[0], b[0]), unzip<L>(load<L>(x + 2 * L), load<L>(x + 3 * L), a[1], b[1]);
-        unzip<L>(a[0], a[1], v[0], v[2]), unzip<L>(b[0], b[1], v[1], v[3]);
-    }
-}
-
+// S vectors to S*L cells, the e-th to the cells e, e + S, e + 2*S, ...
 template <int S, bool add, class T, int L = lanes<T>>
 inline void interleave(const Vec<T, L>* v, T* to) {
     Vec<T, L> r[S];

@@ -19,15 +19,6 @@ namespace {
 
 constexpr i64 most_cells = 1 << 20;  // of one block; larger ones are done by the definition, without memory
 
-// f(vector of cells i..i+N-1) over n cells, the last ones singly.
-template <class T, class F>
-inline void each_vector(i64 n, F&& f) {
-    constexpr int L = lanes<T>;
-    i64 i = 0;
-    for (; i + L <= n; i += L) f.template operator()<L>(i);
-    for (; i < n; ++i) f.template operator()<1>(i);
-}
-
 // Whether all cells are zero or of middling size, so that products with terms neither overflow nor underflow.
 template <class T>
 bool all_tame(const T* x, i64 n) {
@@ -45,49 +36,48 @@ bool all_tame(const T* x, i64 n) {
 }
 
 // The least and the greatest of n cells; false if some cell is not finite.
-template <class T>
-bool range(const T* x, i64 n, bool magnitude, T& least, T& greatest) {
+template <bool magnitude, class T>
+bool range(const T* x, i64 n, T& least, T& greatest) {
     constexpr int L = lanes<T>;
     constexpr T most = std::numeric_limits<T>::max();
-    auto lo = splat<L>(most), hi = splat<L>(-most), spoiled = splat<L>(T(0));
-    each_vector<T>(n, [&]<int N>(i64 i) {
-        auto v = load<N>(x + i), w = v;
-        if constexpr (N == 1) {
-            if (!(std::fabs(v) <= most)) spoiled[0] = std::numeric_limits<T>::quiet_NaN();
-            if (magnitude) v = std::fabs(v), w = v == 0 ? most : v;
-            lo[0] = w < lo[0] ? w : lo[0], hi[0] = v > hi[0] ? v : hi[0];
-        } else {
-            spoiled += v * T(0);  // NaN from here on if v is not finite
-            if (magnitude) {
-                v = v < T(0) ? -v : v;
-                w = v == T(0) ? splat<N>(most) : v;  // of magnitudes, the least that is not zero
-            }
-            lo = w < lo ? w : lo, hi = v > hi ? v : hi;
+    auto lo = splat<L>(most), hi = splat<L>(-most);
+    Vec<Int<T>, L> spoiled{};
+    auto meet = [&](Vec<T, L> v) {
+        spoiled |= (v - v) != T(0);
+        auto w = v;
+        if constexpr (magnitude) {
+            v = v < T(0) ? -v : v;
+            w = v == T(0) ? splat<L>(most) : v;  // of magnitudes, the least that is not zero
         }
-    });
+        lo = w < lo ? w : lo, hi = v > hi ? v : hi;
+    };
+    i64 i = 0;
+    for (; i + L <= n; i += L) meet(load<L>(x + i));
+    if (i < n && n >= L) meet(load<L>(x + n - L));
+    else for (; i < n; ++i) meet(splat<L>(x[i]));
     least = lo[0], greatest = hi[0];
-    bool finite = true;
-    for (int l = 0; l < L; ++l) {
-        least = lo[l] < least ? lo[l] : least, greatest = hi[l] > greatest ? hi[l] : greatest;
-        finite = finite && spoiled[l] == 0;
-    }
-    return finite;
+    for (int l = 0; l < L; ++l) least = lo[l] < least ? lo[l] : least, greatest = hi[l] > greatest ? hi[l] : greatest;
+    return !any(spoiled);
 }
 
-// The sum of a*b, in double, in blocks.
+// The sum of a*b: short sums in lanes, their sums in double.
 template <class T>
 double dot(const T* a, const T* b, i64 n) {
-    constexpr int W = lanes<double>;
+    constexpr int L = lanes<T>;
+    constexpr i64 some = 32 * L;
     double total = 0;
-    for (i64 i = 0; i < n;) {
-        const i64 end = std::min(n, i + block_terms * W);
-        double part[W] = {}, rest = 0;
-        for (; i + W <= end; i += W)
-            for (int l = 0; l < W; ++l) part[l] += static_cast<double>(a[i + l]) * static_cast<double>(b[i + l]);
-        for (; i < end; ++i) rest += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-        for (double p : part) rest += p;
-        total += rest;
+    i64 i = 0;
+    while (i + L <= n) {
+        const i64 end = std::min(n, i + some);
+        auto even = splat<L>(T(0)), odd = even;
+        for (; i + 2 * L <= end; i += 2 * L) {
+            even += load<L>(a + i) * load<L>(b + i);
+            odd += load<L>(a + i + L) * load<L>(b + i + L);
+        }
+        for (; i + L <= end; i += L) even += load<L>(a + i) * load<L>(b + i);
+        total += fold<L>(even + odd, [](auto p, auto q) { return p + q; });
     }
+    for (; i < n; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
     return total;
 }
 
