@@ -144,24 +144,25 @@ public:
         over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
             char* memory = static_cast<char*>(scratch((std::min(step, o1 - o0) * rest + 2 * L) * sizeof(T)));
             T* share = reinterpret_cast<T*>(memory);
+            WindowRows rows;
             for (i64 p = p0; p < p1; ++p)
                 for (i64 b0 = o0; b0 < o1; b0 += step) {
                     const i64 b1 = std::min(o1, b0 + step);
                     divide_(b0, b1, g + p * pool_.cells_out + b0 * rest, share);
                     const T* from = origin<T>(share, b0 * rest);
                     T* to = dx + p * pool_.cells_in;
-                    if (ax_.stride == ax_.taps && ax_.stride == 1) part<1>(b0, b1, from, to);
-                    else if (ax_.stride == ax_.taps && ax_.stride == 2) part<2>(b0, b1, from, to);
-                    else if (ax_.stride == ax_.taps && ax_.stride == 4) part<4>(b0, b1, from, to);
-                    else part<0>(b0, b1, from, to);
+                    if (ax_.stride == ax_.taps && ax_.stride == 1) part<1>(rows, b0, b1, from, to);
+                    else if (ax_.stride == ax_.taps && ax_.stride == 2) part<2>(rows, b0, b1, from, to);
+                    else if (ax_.stride == ax_.taps && ax_.stride == 4) part<4>(rows, b0, b1, from, to);
+                    else part<0>(rows, b0, b1, from, to);
                 }
         });
     }
 
 private:
     template <int S>
-    void part(i64 o0, i64 o1, const T* share, T* dx) const {
-        each_tile_row(pool_, size_, o0, o1, dx, [&](i64 at, const i64* places, i64 many, i64 o, i64 m, i64 left) {
+    void part(WindowRows& rows, i64 o0, i64 o1, const T* share, T* dx) const {
+        each_tile_row(pool_, size_, rows, o0, o1, dx, [&](i64 at, const i64* places, i64 many, i64 o, i64 m, i64 left) {
             for (i64 r = 0; r < many; ++r) {
                 T* to = dx + at + places[r];
                 row<S>(share + o, m, to, left);

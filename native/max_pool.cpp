@@ -476,11 +476,12 @@ public:
 
     void operator()(i64 planes, const T* x, const T* g, T* dx) const {
         over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
+            WindowRows rows;
             for (i64 p = p0; p < p1; ++p) {
                 const T *xp = x + p * pool_.cells_in, *gp = g + p * pool_.cells_out;
-                if (ax_.stride == 1) part<1>(xp, gp, dx + p * pool_.cells_in, o0, o1);
-                else if (ax_.stride == 2) part<2>(xp, gp, dx + p * pool_.cells_in, o0, o1);
-                else part<4>(xp, gp, dx + p * pool_.cells_in, o0, o1);
+                if (ax_.stride == 1) part<1>(rows, xp, gp, dx + p * pool_.cells_in, o0, o1);
+                else if (ax_.stride == 2) part<2>(rows, xp, gp, dx + p * pool_.cells_in, o0, o1);
+                else part<4>(rows, xp, gp, dx + p * pool_.cells_in, o0, o1);
             }
         });
     }
@@ -488,8 +489,8 @@ public:
 private:
     // The outputs o0..o1-1 of axis 0 of one plane.
     template <int S>
-    void part(const T* x, const T* g, T* dx, i64 o0, i64 o1) const {
-        each_tile_row(pool_, size_, o0, o1, dx, [&](i64 at, const i64* places, i64 many, i64 o, i64 m, i64 left) {
+    void part(WindowRows& rows, const T* x, const T* g, T* dx, i64 o0, i64 o1) const {
+        each_tile_row(pool_, size_, rows, o0, o1, dx, [&](i64 at, const i64* places, i64 many, i64 o, i64 m, i64 left) {
             row<S>(x + at, places, many, g + o, dx + at, m, left);
         });
     }
@@ -732,55 +733,53 @@ private:
         }
     }
 
-    // The same without -0, one reading row after the other. The common numbers of taps are known beforehand.
+    // The same without -0. The common numbers of taps are known beforehand.
     template <int S>
     void each_reader(const i64* readers, i64 many, const I* found, const T* given, I place, i64 n, T* dx) const {
-        if (many == 0)
-            for (i64 t = 0; t * S < n; t += L)
-                for (int e = 0; e < S; ++e) store<L>(dx + t * S + e * L, splat<L>(T(0)));
-        for (i64 r = 0; r < many; ++r) {
-            const I* f = found + readers[r];
-            const T* g = given + readers[r];
-            const i64 a = asks_[0], b = asks_[1];
-            if (S == 1 && a == 2) reader<S, 2, 0>(r > 0, f, g, place, n, dx);
-            else if (S == 1 && a == 3) reader<S, 3, 0>(r > 0, f, g, place, n, dx);
-            else if (S == 1 && a == 5) reader<S, 5, 0>(r > 0, f, g, place, n, dx);
-            else if (S == 2 && a == 1 && b == 2) reader<S, 1, 2>(r > 0, f, g, place, n, dx);
-            else if (S == 2 && a == 2 && b == 1) reader<S, 2, 1>(r > 0, f, g, place, n, dx);
-            else if (S == 2 && a == 1 && b == 1) reader<S, 1, 1>(r > 0, f, g, place, n, dx);
-            else reader<S, 0, 0>(r > 0, f, g, place, n, dx);
+        const i64 a = asks_[0], b = asks_[1];
+        if constexpr (S == 1) {
+            if (a == 3) return some_readers<S, 3, 0>(readers, many, found, given, place, n, dx);
+            if (a == 5) return some_readers<S, 5, 0>(readers, many, found, given, place, n, dx);
+        } else if constexpr (S == 2) {
+            if (a == 1 && b == 2) return some_readers<S, 1, 2>(readers, many, found, given, place, n, dx);
+            if (a == 2 && b == 1) return some_readers<S, 2, 1>(readers, many, found, given, place, n, dx);
         }
+        some_readers<S, 0, 0>(readers, many, found, given, place, n, dx);
     }
 
+    // Up to three reading rows at once, the others one after the other.
     template <int S, int A, int B>
-    void reader(bool more, const I* found, const T* given, I place, i64 n, T* dx) const {
-        if ((A > 0 && S == 4) || (S == 1 && B > 0) || (S == 2 && A > 0 && B == 0)) return;
-        if (more) reader_as<S, A, B, true>(found, given, place, n, dx);
-        else reader_as<S, A, B, false>(found, given, place, n, dx);
+    void some_readers(const i64* readers, i64 many, const I* found, const T* given, I place, i64 n, T* dx) const {
+        if (many == 0) read<S, 0, 0, 0, false>(readers, found, given, place, n, dx);
+        else if (many == 1) read<S, A, B, 1, false>(readers, found, given, place, n, dx);
+        else if (many == 2) read<S, A, B, 2, false>(readers, found, given, place, n, dx);
+        else read<S, A, B, 3, false>(readers, found, given, place, n, dx);
+        for (i64 r = 3; r < many; ++r) read<S, A, B, 1, true>(readers + r, found, given, place, n, dx);
     }
 
-    template <int S, int A, int B, bool more>
-    void reader_as(const I* found, const T* given, I place, i64 n, T* dx) const {
+    // A and B are the numbers of taps at even and odd cells, or all are as in asks_ if A = 0.
+    template <int S, int A, int B, int R, bool add>
+    void read(const i64* readers, const I* found, const T* given, I place, i64 n, T* dx) const {
         const auto ramp = iota<L, I>(0, S);
+        i64 from[R + 1];
+        for (int r = 0; r < R; ++r) from[r] = readers[r];
         i64 far[2][A + B + 1];
         for (int k = 0; k < A; ++k) far[0][k] = ask_[0][k];
         for (int k = 0; k < B; ++k) far[1][k] = ask_[1][k];
         for (i64 t = 0; t * S < n; t += L) {
             Vec<T, L> sum[S];
-            auto claim = [&](i64 o, auto cell) {
-                return bits<Vec<T, L>>((load<L>(found + o) == cell) & bits<Vec<I, L>>(load<L>(given + o)));
-            };
             for (int e = 0; e < S; ++e) {
                 const auto cell = ramp + static_cast<I>(place + t * S + e);
-                if constexpr (A > 0) {
-                    sum[e] = claim(t + far[e][0], cell);
-                    for (int k = 1; k < (e == 0 ? A : B); ++k) sum[e] += claim(t + far[e][k], cell);
-                } else {
-                    sum[e] = splat<L>(T(0));
-                    for (i64 k = 0; k < asks_[e]; ++k) sum[e] += claim(t + ask_[e][k], cell);
+                sum[e] = splat<L>(T(0));
+                for (int r = 0; r < R; ++r) {
+                    const i64 taps = A == 0 ? asks_[e] : e == 0 ? A : B;
+                    for (i64 k = 0; k < taps; ++k) {
+                        const i64 o = from[r] + t + (A == 0 ? ask_[e][k] : far[e & 1][A == 0 ? 0 : k]);
+                        sum[e] += bits<Vec<T, L>>((load<L>(found + o) == cell) & bits<Vec<I, L>>(load<L>(given + o)));
+                    }
                 }
             }
-            interleave<S, more, T>(sum, dx + t * S);
+            interleave<S, add, T>(sum, dx + t * S);
         }
     }
 

@@ -163,28 +163,35 @@ public:
     static constexpr i64 most = 32;
     // size[a] is what one step along axis a passes. Where the window at o starts; `at` and `many` describe it.
     i64 look(const PoolAxis* axes, int count, const i64* size, const i64* o) {
-        i64 start = 0;
-        bool same = many >= 0;
+        i64 start = 0, key = 0;
         for (int a = 0; a < count; ++a) {
             start += axes[a].first[o[a]] * size[a];
-            same = same && counts_[a] == axes[a].count[o[a]];
+            key = 3 * key + axes[a].count[o[a]];
         }
-        if (!same) list(axes, count, size, o);
+        Known& known = known_[key & 7];
+        bool same = known.many >= 0;
+        for (int a = 0; a < count; ++a) same = same && known.counts[a] == axes[a].count[o[a]];
+        if (!same) list(axes, count, size, o, known);
+        many = known.many, at = known.at;
         return start;
     }
-    i64 many = -1, at[most];
+    i64 many = 0;
+    const i64* at = nullptr;
 
 private:
-    [[gnu::noinline]] void list(const PoolAxis* axes, int count, const i64* size, const i64* o) {
-        many = 1, at[0] = 0;
+    struct Known {
+        i64 many = -1, counts[max_axes], at[most];
+    };
+    [[gnu::noinline]] static void list(const PoolAxis* axes, int count, const i64* size, const i64* o, Known& w) {
+        w.many = 1, w.at[0] = 0;
         for (int a = 0; a < count; ++a) {
-            const i64 n = counts_[a] = axes[a].count[o[a]];
-            for (i64 r = many - 1; r >= 0; --r)
-                for (i64 k = n - 1; k >= 0; --k) at[r * n + k] = at[r] + k * axes[a].step * size[a];
-            many *= n;
+            const i64 n = w.counts[a] = axes[a].count[o[a]];
+            for (i64 r = w.many - 1; r >= 0; --r)
+                for (i64 k = n - 1; k >= 0; --k) w.at[r * n + k] = w.at[r] + k * axes[a].step * size[a];
+            w.many *= n;
         }
     }
-    i64 counts_[max_axes];
+    Known known_[8];  // windows at edges and between take turns
 };
 
 // L rows of `from`, `pitch` apart, as columns: cell i of row r goes to to[i*L + r], for i < n.

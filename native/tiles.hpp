@@ -39,7 +39,7 @@ inline bool share_no_cell(const Pool& pool) {
 // because they are this row's or will be written later). size[a] is the number of input cells in one step along axis a.
 // Rows of dx that belong to no window are zeroed here.
 template <class T, class F>
-inline void each_tile_row(const Pool& pool, const i64* size, i64 o0, i64 o1, T* dx, F&& f) {
+inline void each_tile_row(const Pool& pool, const i64* size, WindowRows& rows, i64 o0, i64 o1, T* dx, F&& f) {
     const int outer = pool.rank - 1;
     const PoolAxis &top = pool.axes[0], &last = pool.axes[outer];
     if (pool.transposed->has_empty) {
@@ -51,7 +51,6 @@ inline void each_tile_row(const Pool& pool, const i64* size, i64 o0, i64 o1, T* 
         return f(o0 * top.stride, &one, i64(1), o0, o1 - o0, (o1 - o0) * top.stride);
     }
     i64 o[max_axes] = {o0}, output = o0 * (pool.cells_out / top.m);
-    WindowRows rows;
     const PoolAxis& near = pool.axes[outer - 1];
     for (;;) {
         const i64 at = rows.look(pool.axes, outer, size, o);
