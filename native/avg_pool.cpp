@@ -1,6 +1,7 @@
 // The mean of each window, and its adjoint.
 #include "operators.hpp"
 #include "sum.hpp"
+#include "tiles.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
@@ -34,8 +35,14 @@ public:
             product *= mean == Mean::inside ? ax.inside[0] : ax.count[0];
         }
         if (mean != Mean::divisor) by_ = static_cast<T>(product);
+        const PoolAxis& last = pool.axes[pool.rank - 1];
+        if (constant_ || last.m > most_kept) return;
+        const i64* table = mean == Mean::inside ? last.inside : last.count;
+        for (i64 o = 0; o < last.m; ++o) inner_[o] = static_cast<T>(table[o]);
+        kept_ = last.most <= exact && greatest_product(pool) <= exact;
     }
     bool constant() const { return constant_; }
+    T by() const { return by_; }  // where it is constant
 
     // y = x / divisor for n outputs, where that is constant. Whether all y are finite.
     bool by_constant(i64 n, const T* x, T* y) const {
@@ -61,16 +68,37 @@ public:
         const i64 c0 = pool_.rank == 1 ? o0 : 0, c1 = pool_.rank == 1 ? o1 : last.m;
         each_row(pool_, o0, o1, [&](i64 r, i64 count, i64 inside) {
             const i64 outer = mean_ == Mean::inside ? inside : count;
+            if (kept_) {  // both factors are exact, so their product is rounded once, like the integer product
+                const T factor = static_cast<T>(outer), *from = inner_ + c0;
+                const i64 at = r * (c1 - c0);
+                each_vector<T>(c1 - c0, [&]<int N>(i64 i) {
+                    store<N>(y + at + i, load<N>(x + at + i) / (factor * load<N>(from + i)));
+                });
+                return;
+            }
             for (i64 o = c0, i = r * (c1 - c0); o < c1; ++o, ++i) y[i] = x[i] / static_cast<T>(outer * table[o]);
         });
         return all_finite(y, n);
     }
 
 private:
+    static constexpr i64 most_kept = 256, exact = i64(1) << 20;
+
+    i64 greatest_product(const Pool& pool) const {
+        __int128 product = 1;
+        for (int a = 0; a < pool.rank; ++a)
+            for (i64 o = 0, most = 1; o < pool.axes[a].m; ++o) {
+                most = std::max(most, std::max(pool.axes[a].inside[o], pool.axes[a].count[o]));
+                if (o + 1 == pool.axes[a].m) product = std::min<__int128>(product * most, i64(1) << 60);
+            }
+        return static_cast<i64>(product);
+    }
+
     const Pool& pool_;
     Mean mean_;
     T by_;
-    bool constant_;
+    bool constant_, kept_ = false;
+    T inner_[most_kept];
 };
 
 // The mean of one window whose plain sum overflowed, or which holds cells that are not finite.
@@ -98,6 +126,84 @@ T mean_again(const Pool& pool, const T* x, i64 output, T by) {
     constexpr T most = std::numeric_limits<T>::max();
     return std::fabs(by) >= static_cast<T>(terms) ? std::clamp(mean, -most, most) : mean;
 }
+
+// dx of windows that share no cell: every share is written to the cells of its window.
+template <class T>
+class Spread {
+    static constexpr int L = lanes<T>;
+    static constexpr i64 share_cells = 2048;
+
+public:
+    Spread(const Pool& pool, const Divider<T>& divide) : pool_(pool), divide_(divide), ax_(pool.axes[pool.rank - 1]) {
+        i64 size = 1;
+        for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].n;
+    }
+
+    void operator()(i64 planes, const T* g, T* dx) const {
+        const i64 rest = pool_.cells_out / pool_.axes[0].m, step = std::max<i64>(1, share_cells / rest);
+        over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
+            char* memory = static_cast<char*>(scratch((std::min(step, o1 - o0) * rest + 2 * L) * sizeof(T)));
+            T* share = reinterpret_cast<T*>(memory);
+            WindowRows rows;
+            for (i64 p = p0; p < p1; ++p)
+                for (i64 b0 = o0; b0 < o1; b0 += step) {
+                    const i64 b1 = std::min(o1, b0 + step);
+                    divide_(b0, b1, g + p * pool_.cells_out + b0 * rest, share);
+                    const T* from = origin<T>(share, b0 * rest);
+                    T* to = dx + p * pool_.cells_in;
+                    if (ax_.stride == ax_.taps && ax_.stride == 1) part<1>(rows, b0, b1, from, to);
+                    else if (ax_.stride == ax_.taps && ax_.stride == 2) part<2>(rows, b0, b1, from, to);
+                    else if (ax_.stride == ax_.taps && ax_.stride == 4) part<4>(rows, b0, b1, from, to);
+                    else part<0>(rows, b0, b1, from, to);
+                }
+        });
+    }
+
+private:
+    template <int S>
+    void part(WindowRows& rows, i64 o0, i64 o1, const T* share, T* dx) const {
+        each_tile_row(pool_, size_, rows, o0, o1, dx, [&](i64 at, const i64* places, i64 many, i64 o, i64 m, i64 left) {
+            for (i64 r = 0; r < many; ++r) {
+                T* to = dx + at + places[r];
+                row<S>(share + o, m, to, left);
+                if (pool_.rank > 1)
+                    for (i64 i = m * ax_.stride; i < ax_.n; ++i) to[i] = 0;
+            }
+        });
+    }
+
+    // S = 0 is any stride.
+    template <int S>
+    void row(const T* share, i64 m, T* to, i64 left) const {
+        if constexpr (S == 0) {
+            const i64 stride = ax_.stride, k = ax_.taps;
+            for (i64 q = 0; q < m; ++q, to += stride) {
+                for (i64 i = 0; i < k; ++i) to[i] = share[q];
+                for (i64 i = k; i < stride; ++i) to[i] = 0;
+            }
+        } else {
+            auto some = [&](const T* from, T* at) {
+                Vec<T, L> v[S];
+                for (auto& e : v) e = load<L>(from);
+                interleave<S, false, T>(v, at);
+            };
+            i64 q = 0;
+            for (; q + L <= m; q += L) some(share + q, to + q * S);
+            if (q == m) return;
+            // The rest of a row: what is written too much is written again.
+            if (m >= L) return some(share + m - L, to + (m - L) * S);
+            if (left >= S * L) return some(share, to);
+            T out[S * L];
+            some(share, out);
+            std::memcpy(static_cast<void*>(to), out, m * S * sizeof(T));
+        }
+    }
+
+    const Pool& pool_;
+    const Divider<T>& divide_;
+    const PoolAxis& ax_;
+    i64 size_[max_axes];  // cells of one step along an axis
+};
 
 template <class T>
 T divisor_of(const Pool& pool, i64 output, Mean mean, T divisor) {
@@ -161,10 +267,19 @@ void avg_pool_vjp(const Pool& pool, i64 planes, const T* g, T* dx, Mean mean, T 
             }
         return;
     }
+    const Divider<T> divide(pool, mean, divisor);
+    if (pool.rank == 1 && pool.axes[0].whole)
+        return over_parts(pool, planes, [&](i64 p0, i64 p1, i64, i64) {
+            const i64 n = pool.cells_in;
+            for (i64 p = p0; p < p1; ++p) {
+                const T share = g[p] / divide.by();
+                sweep<T>(n, [&]<int N>(i64 i) { store<N>(dx + p * n + i, splat<N>(share)); });
+            }
+        });
+    if (share_no_cell(pool)) return Spread<T>(pool, divide)(planes, g, dx);
     const Pool& back = *pool.transposed;
     Reducer<Sum<T>> reducer(back, nullptr);
     const i64 rest_out = pool.cells_out / pool.axes[0].m, rest_in = pool.cells_in / pool.axes[0].n;
-    const Divider<T> divide(pool, mean, divisor);
     const i64 step = reducer.top_block(), group = reducer.group();
     const i64 room = std::max(reducer.cells_read(step), group * pool.cells_out);
     over_parts(back, planes, [&](i64 p0, i64 p1, i64 i0, i64 i1) {

@@ -77,7 +77,7 @@ PoolAxis describe(const Table& t) {
     a.first = t.first.data(), a.count = t.count.data(), a.inside = t.inside.data();
     a.period = 1;
     a.identity = t.n == t.m;
-    a.same_count = a.same_inside = a.monotone = true;
+    a.same_count = a.same_inside = a.monotone = a.disjoint = true;
     i64 before = -1, end = -1;
     for (i64 o = 0; o < t.m; ++o) {
         a.most = std::max(a.most, t.count[o]);
@@ -85,9 +85,10 @@ PoolAxis describe(const Table& t) {
         if (t.count[o] > 0) {
             if (before >= 0) a.jump = std::max(a.jump, t.first[o] > before ? t.first[o] - before : before - t.first[o]);
             a.monotone = a.monotone && t.first[o] >= before && t.first[o] + t.count[o] * t.step >= end;
+            a.disjoint = a.disjoint && t.first[o] > end - t.step;
             before = t.first[o], end = before + t.count[o] * t.step;
         } else {
-            a.monotone = false;
+            a.monotone = a.disjoint = false;
         }
         a.identity = a.identity && t.count[o] == 1 && t.first[o] == o;
         a.same_count = a.same_count && t.count[o] == t.count[0];

@@ -25,6 +25,7 @@ struct PoolAxis {
     i64 most;        // the greatest count
     bool has_empty;  // some count is 0
     bool monotone;   // no window is empty, and both ends move forward with o
+    bool disjoint;   // monotone, and every window ends before the next begins
     i64 jump;        // the greatest distance between the first cells of neighbouring windows
     bool identity;   // every output o reads exactly input o
     bool whole;      // one output that reads everything

@@ -23,7 +23,7 @@ public:
     // All (|x| * scale_)^p, and the same to the power p-1, must be 0 or within 2^+-spread.
     bool ready(const T* x, i64 n) {
         T least = 1, greatest = 1;
-        if (!(p_ <= 64) || (n > 0 && !range(x, n, true, least, greatest))) return false;
+        if (!(p_ <= 64) || (n > 0 && !range<true>(x, n, least, greatest))) return false;
         if (greatest == 0) least = greatest = 1;
         int low = std::ilogb(least), high = std::ilogb(greatest) + 1, middle = (low + high) / 2;
         if (low < -Format<T>::bias + 1) return false;

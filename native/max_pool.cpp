@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "operators.hpp"
-#include "reduce.hpp"
+#include "tiles.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
@@ -43,7 +43,23 @@ template <class T, bool careful = false>
 struct MaxValue {
     using Scalar = T;
     using Careful = MaxValue<T, true>;
-    static constexpr bool idempotent = true;
+    static constexpr bool idempotent = true, any_order = true;
+    // Of equal zeros the first wins, sign and all; and NaN needs care.
+    struct Order {
+        Vec<Int<T>, lanes<T>> nan{}, least{};
+        template <int N>
+        void meet(Vec<T, N> v) {
+            if constexpr (N == lanes<T>) {
+                auto b = bits<Vec<Int<T>, N>>(v);
+                nan |= v != v, least = b < least ? b : least;
+            } else if constexpr (N == 1) {
+                nan[0] |= v != v, least[0] = std::min(least[0], bits<Int<T>>(v));
+            } else {
+                for (int l = 0; l < N; ++l) meet<1>(v[l]);
+            }
+        }
+        bool matters() const { return any(nan) || any(least == std::numeric_limits<Int<T>>::min()); }
+    };
     static constexpr std::size_t cell_bytes = sizeof(T);
     template <int N>
     struct Lanes {
@@ -68,7 +84,13 @@ struct MaxValue {
         Cell<N> get(i64 i) const { return {load<N>(v + i)}; }
         template <int N>
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
-            unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
+            part_pairs<N>(v + i, even.v, odd.v);
+        }
+        template <int N>
+        void fours(i64 i, Cell<N>* all) const {
+            Vec<T, N> cells[4];
+            take_apart<4, N>(v + i, cells);
+            for (int e = 0; e < 4; ++e) all[e].v = cells[e];
         }
         template <int N>
         Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by)}; }
@@ -85,6 +107,9 @@ struct MaxValue {
     static Cell<1> nothing() { return {pad()}; }
     static void fill(Ref, const T*, i64, i64) {}
     static bool scan(const T* x, i64 n) { return scan_special<false>(x, n); }
+    static Cell<lanes<T>> column(const T* x, i64, i64) { return {load<lanes<T>>(x)}; }
+    template <class F>
+    static void arrays(Ref a, Ref b, F&& f) { f(a.v, b.v); }
 
     template <class C>
     static C join(C a, C b) { return {later_wins<careful>(a.v, b.v) ? b.v : a.v}; }
@@ -109,12 +134,22 @@ struct MaxValue {
     }
 };
 
+// The place of the first cell that equals `value`; there is one.
+template <class T>
+i64 first_equal(const T* x, i64 n, T value) {
+    constexpr int L = lanes<T>;
+    i64 i = 0;
+    while (i + L <= n && !any(load<L>(x + i) == value)) i += L;
+    while (x[i] != value) ++i;
+    return i;
+}
+
 template <class T, bool careful = false>
 struct MaxPlace {
     using Scalar = T;
     using I = Int<T>;
     using Careful = MaxPlace<T, true>;
-    static constexpr bool idempotent = true;
+    static constexpr bool idempotent = true, any_order = false;
     static constexpr std::size_t cell_bytes = 2 * sizeof(T);
     template <int N>
     struct Lanes {
@@ -141,8 +176,14 @@ struct MaxPlace {
         Cell<N> get(i64 i) const { return {load<N>(v + i), iota<N, I>(0, 1) + static_cast<I>(base + i)}; }
         template <int N>
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
-            unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
+            part_pairs<N>(v + i, even.v, odd.v);
             even.p = iota<N, I>(0, 2) + static_cast<I>(base + i), odd.p = even.p + 1;
+        }
+        template <int N>
+        void fours(i64 i, Cell<N>* all) const {
+            Vec<T, N> cells[4];
+            take_apart<4, N>(v + i, cells);
+            for (int e = 0; e < 4; ++e) all[e] = {cells[e], iota<N, I>(0, 4) + static_cast<I>(base + i + e)};
         }
         template <int N>
         Cell<N> spread(i64 i, i64 by) const {
@@ -164,6 +205,11 @@ struct MaxPlace {
         for (i64 i = 0; i < n; ++i) r.p[i] = static_cast<I>(base + i);
     }
     static bool scan(const T* x, i64 n) { return scan_special<true>(x, n); }
+    static Cell<lanes<T>> column(const T* x, i64 place, i64 by) {
+        return {load<lanes<T>>(x), iota<lanes<T>, I>(0, 1) * static_cast<I>(by) + static_cast<I>(place)};
+    }
+    template <class F>
+    static void arrays(Ref a, Ref b, F&& f) { f(a.v, b.v), f(a.p, b.p); }
 
     template <class C>
     static C join(C a, C b) {
@@ -172,17 +218,10 @@ struct MaxPlace {
     }
 
     static Cell<1> run(Source s, i64 i, i64 n) {
-        constexpr int L = lanes<T>;
-        Cell<L> c[2] = {s.template get<L>(i), s.template get<L>(i + L)};
-        i64 j = 2 * L;
-        for (; j + 2 * L <= n; j += 2 * L)
-            for (int w = 0; w < 2; ++w) c[w] = join(c[w], s.template get<L>(i + j + w * L));
-        Cell<1> best = {c[0].v[0], c[0].p[0]};
-        for (auto& part : c)
-            for (int l = 0; l < L; ++l)
-                if (part.v[l] > best.v || (part.v[l] == best.v && part.p[l] < best.p)) best = {part.v[l], part.p[l]};
-        for (; j < n; ++j) best = join(best, s.template get<1>(i + j));
-        return best;
+        const T* x = s.v + i;
+        T best = MaxValue<T>::run({x, 0}, 0, n).v;
+        i64 place = first_equal(x, n, best);
+        return {x[place], static_cast<I>(s.base + i + place)};
     }
 };
 
@@ -328,6 +367,431 @@ void scatter(const Pool& pool, i64 planes, const typename Op::Scalar* x, const t
     });
 }
 
+// ---- one window over a whole plane ---------------------------------------------------------------------------------
+
+template <class T>
+bool one_window(const Pool& pool) {
+    return pool.rank == 1 && pool.axes[0].whole;
+}
+
+// f(i, x[i], whether cell i wins) for all cells of a plane, the last vector possibly twice: N at a time, or singly where
+// the plane is shorter than that.
+template <class T, class F>
+inline void each_winner(const T* x, i64 n, T best, F&& f) {
+    if (best == best) sweep<T>(n, [&]<int N>(i64 i) { f.template operator()<N>(i, load<N>(x + i) == best); });
+    else sweep<T>(n, [&]<int N>(i64 i) { auto v = load<N>(x + i); f.template operator()<N>(i, v != v); });
+}
+
+// The greatest cell of a plane, NaN if it holds one.
+template <class T>
+T greatest(const T* x, i64 n) {
+    constexpr int L = lanes<T>;
+    if (scan_special<false>(x, n)) return std::numeric_limits<T>::quiet_NaN();
+    if (n >= 2 * L) return MaxValue<T>::run({x, 0}, 0, n).v;
+    T best = x[0];
+    for (i64 i = 1; i < n; ++i) best = x[i] > best ? x[i] : best;
+    return best;
+}
+
+template <class T>
+i64 first_winner(const T* x, i64 n, T best) {
+    if (best == best) return first_equal(x, n, best);
+    i64 i = 0;
+    while (x[i] == x[i]) ++i;
+    return i;
+}
+
+// The number of winners, and the sum of t over them.
+template <class T>
+T sum_of_winners(const T* x, const T* t, i64 n, T best, i64& winners) {
+    constexpr int L = lanes<T>;
+    T total = -T(0);  // -0 changes no sum
+    winners = 0;
+    for (i64 j = 0; j < n; j += block_terms * L) {
+        auto part = splat<L>(-T(0));
+        Vec<Int<T>, L> found{};
+        T rest = -T(0);
+        const i64 size = std::min(block_terms * L, n - j), whole = size - size % L;
+        each_winner(x + j, whole, best, [&]<int N>(i64 i, auto wins) {
+            if constexpr (N == L) part += wins ? load<L>(t + j + i) : splat<L>(-T(0)), found -= wins;
+        });
+        for (i64 i = j + whole; i < j + size; ++i)
+            if (best == best ? x[i] == best : x[i] != x[i]) rest += t[i], ++winners;
+        for (int l = 0; l < L; ++l) winners += found[l];
+        total += fold<L>(part, [](auto a, auto b) { return a + b; }) + rest;
+    }
+    return total;
+}
+
+template <class T>
+void one_window_jvp(i64 planes, i64 n, const T* x, const T* t, T* dy, Ties ties) {
+    for (i64 p = 0; p < planes; ++p, x += n, t += n) {
+        const T best = greatest(x, n);
+        i64 winners = 1;
+        if (ties == Ties::first) dy[p] = t[first_winner(x, n, best)];
+        else dy[p] = sum_of_winners(x, t, n, best, winners);
+        if (ties == Ties::split) dy[p] /= static_cast<T>(winners);
+    }
+}
+
+template <class T>
+void one_window_vjp(i64 planes, i64 n, const T* x, const T* g, T* dx, Ties ties) {
+    for (i64 p = 0; p < planes; ++p, x += n, dx += n) {
+        const T best = greatest(x, n);
+        if (ties == Ties::first) {
+            sweep<T>(n, [&]<int N>(i64 i) { store<N>(dx + i, splat<N>(T(0))); });
+            dx[first_winner(x, n, best)] = g[p];
+            continue;
+        }
+        i64 winners = 1;
+        if (ties == Ties::split) sum_of_winners(x, x, n, best, winners);
+        const T share = g[p] / static_cast<T>(winners);
+        each_winner(x, n, best, [&]<int N>(i64 i, auto wins) {
+            store<N>(dx + i, wins ? splat<N>(share) : splat<N>(T(0)));
+        });
+    }
+}
+
+// ---- the derivative of windows that share no cell ------------------------------------------------------------------
+
+// dx where ties go to the first, in one pass: winners are found and written while their cells are at hand. For inner
+// strides of 1, 2 and 4 without padding.
+template <class T>
+class Tiles {
+    using I = Int<T>;
+    static constexpr int L = lanes<T>;
+
+public:
+    static bool suits(const Pool& pool) {
+        const i64 stride = pool.axes[pool.rank - 1].stride;
+        return share_no_cell(pool) && (stride == 1 || stride == 2 || stride == 4);
+    }
+
+    // The ends are those of the whole arrays, past which nothing is read.
+    Tiles(const Pool& pool, const T* x_end, const T* g_end)
+        : pool_(pool), ax_(pool.axes[pool.rank - 1]), x_end_(x_end), g_end_(g_end) {
+        i64 size = 1;
+        for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].n;
+    }
+
+    void operator()(i64 planes, const T* x, const T* g, T* dx) const {
+        over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
+            WindowRows rows;
+            for (i64 p = p0; p < p1; ++p) {
+                const T *xp = x + p * pool_.cells_in, *gp = g + p * pool_.cells_out;
+                if (ax_.stride == 1) part<1>(rows, xp, gp, dx + p * pool_.cells_in, o0, o1);
+                else if (ax_.stride == 2) part<2>(rows, xp, gp, dx + p * pool_.cells_in, o0, o1);
+                else part<4>(rows, xp, gp, dx + p * pool_.cells_in, o0, o1);
+            }
+        });
+    }
+
+private:
+    // The outputs o0..o1-1 of axis 0 of one plane.
+    template <int S>
+    void part(WindowRows& rows, const T* x, const T* g, T* dx, i64 o0, i64 o1) const {
+        each_tile_row(pool_, size_, rows, o0, o1, dx, [&](i64 at, const i64* places, i64 many, i64 o, i64 m, i64 left) {
+            row<S>(x + at, places, many, g + o, dx + at, m, left);
+        });
+    }
+
+    // One row of m outputs, whose windows have the rows of inputs at `places`; the last of these may write `left` cells.
+    template <int S>
+    void row(const T* x, const i64* places, i64 many, const T* g, T* dx, i64 m, i64 left) const {
+        if (m >= L) {
+            i64 t = 0;
+            for (; t + L <= m; t += L) block<S>(x + t * S, places, many, g + t, dx + t * S);
+            if (t < m) block<S>(x + (m - L) * S, places, many, g + (m - L), dx + (m - L) * S);
+        } else {
+            // Fewer than a vector: what is read too much is not used, what is written too much is written again.
+            if (left >= S * L && x_end_ - (x + places[many - 1]) >= S * L && g_end_ - g >= L) {
+                block<S>(x, places, many, g, dx);
+            } else {
+                T given[L] = {};
+                for (i64 q = 0; q < m; ++q) given[q] = g[q];
+                T in[WindowRows::most * S * L], out[WindowRows::most * S * L];
+                i64 at[WindowRows::most];
+                for (i64 r = 0; r < many; ++r) {
+                    at[r] = r * S * L;
+                    for (i64 i = 0; i < S * L; ++i) in[at[r] + i] = i < m * S ? x[places[r] + i] : T(0);
+                }
+                block<S>(in, at, many, given, out);
+                for (i64 r = 0; r < many; ++r) std::memcpy(static_cast<void*>(dx + places[r]), out + at[r], m * S * sizeof(T));
+            }
+        }
+        if (pool_.rank > 1 && m * S < ax_.n)
+            for (i64 r = 0; r < many; ++r)
+                for (i64 i = m * S; i < ax_.n; ++i) dx[places[r] + i] = 0;
+    }
+
+    template <int S>
+    [[gnu::always_inline]] inline void block(const T* x, const i64* places, i64 many, const T* g, T* dx) const {
+        const bool done = ax_.taps == S ? some<S, S, false>(x, places, many, g, dx) : some<S, 0, false>(x, places, many, g, dx);
+        if (!done) some<S, 0, true>(x, places, many, g, dx);
+    }
+
+    // L windows. False, and nothing written, if one of them holds NaN, which only `careful` can do. K taps, or ax_.taps.
+    template <int S, int K, bool careful>
+    [[gnu::always_inline]] inline bool some(const T* x, const i64* places, i64 many, const T* g, T* dx) const {
+        const int k = K ? K : static_cast<int>(ax_.taps);
+        Vec<T, L> v[S], best, share = load<L>(g);
+        Vec<I, L> code{}, odd{};
+        I next = 0;
+        for (i64 r = 0; r < many; ++r) {
+            take_apart<S, L>(x + places[r], v);
+            for (int e = 0; e < k; ++e, ++next) {
+                if constexpr (!careful) odd |= v[e] != v[e];
+                if (next == 0) {
+                    best = v[0];
+                    continue;
+                }
+                auto later = later_wins<careful>(best, v[e]);
+                best = later ? v[e] : best, code = later ? splat<L>(next) : code;
+            }
+        }
+        if (!careful && any(odd)) return false;
+        next = 0;
+        for (i64 r = 0; r < many; ++r) {
+            for (int e = 0; e < S; ++e) {
+                v[e] = splat<L>(T(0));
+                if (e < k) v[e] = code == next++ ? share : v[e];
+            }
+            interleave<S, false, T>(v, dx + places[r]);
+        }
+        return true;
+    }
+
+    const Pool& pool_;
+    const PoolAxis& ax_;
+    const T *x_end_, *g_end_;
+    i64 size_[max_axes];  // cells of one step along an axis
+};
+
+// ---- the derivative from the cells' side ---------------------------------------------------------------------------
+
+// dx where ties go to the first: each cell asks the outputs that read it whether it is their winner. For inner strides of
+// 1, 2 and 4, and windows that overlap little. dx is written once, in order, and no cell waits for another.
+template <class T>
+class Claims {
+    using I = Int<T>;
+    using Op = MaxPlace<T>;
+    static constexpr int L = lanes<T>;
+    static constexpr i64 most_taps = 16, found_cells = 2048;
+
+public:
+    static bool suits(const Pool& pool) {
+        if (!pool.transposed || !places_fit<T>(pool)) return false;
+        const PoolAxis& ax = pool.axes[pool.rank - 1];
+        if (!ax.regular || (ax.stride != 1 && ax.stride != 2 && ax.stride != 4)) return false;
+        // An output as far off as a row is long must not read the same cell: see `row`.
+        if (ax.taps > most_taps || (ax.taps - 1) * ax.step >= ax.m * ax.stride || -ax.start > ax.m * ax.stride) return false;
+        i64 readers = (ax.taps + ax.stride - 1) / ax.stride;
+        for (int a = 0; a + 1 < pool.rank; ++a) readers *= pool.transposed->axes[a].most;
+        return readers <= WindowRows::most;
+    }
+
+    Claims(const Pool& pool, const T* x_end)
+        : pool_(pool), back_(*pool.transposed), ax_(pool.axes[pool.rank - 1]), reducer_(pool, x_end) {
+        const PoolAxis& top = pool.axes[0];
+        rest_in_ = pool.cells_in / top.n, rest_out_ = pool.cells_out / top.m;
+        i64 size = 1;
+        for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].m;
+        // Cell t*stride + e of a row is read by the outputs t + ask_[e][...].
+        i64 reach = 0;
+        for (i64 e = 0; e < ax_.stride; ++e)
+            for (i64 k = 0; k < ax_.taps; ++k) {
+                const i64 far = e - ax_.start - k * ax_.step;
+                if (far % ax_.stride != 0) continue;
+                ask_[e][asks_[e]++] = far / ax_.stride;
+                reach = std::max(reach, std::abs(far / ax_.stride));
+            }
+        margin_ = reach + 2 * L + std::max<i64>(0, ax_.n / ax_.stride + 1 - ax_.m);
+        group_ = reducer_.group();
+        // Rows of inputs done at a time; rows shared by two blocks are looked at twice, so blocks are not too small.
+        const i64 span = (top.most - 1) * top.step + 1;
+        i64 outputs = std::max(found_cells / std::max<i64>(1, rest_out_), 4 * (span / std::max<i64>(1, top.jump)));
+        block_ = std::clamp<i64>(outputs * std::max<i64>(1, top.jump) / 4 * 4, 4, (top.n + 3) / 4 * 4);
+        if (group_ > 1) block_ = top.n;
+        for (i64 i = 0; i < top.n; i += block_) {
+            i64 lo, hi;
+            cells_of(back_.axes[0], i, std::min(top.n, i + block_), lo, hi);
+            room_ = std::max(room_, (hi - lo) * rest_out_);
+        }
+        room_ *= group_;
+    }
+
+    void operator()(i64 planes, const T* x, const T* g, T* dx) const {
+        const PoolAxis& top = pool_.axes[0];
+        const i64 blocks = (top.n + block_ - 1) / block_, work = block_ * rest_in_;
+        const i64 chunks = blocks == 1 ? (planes + group_ - 1) / group_ : planes * blocks;
+        const i64 each = std::clamp<i64>((24 << 10) / std::max<i64>(1, work * (blocks == 1 ? group_ : 1)), 1, chunks);
+        auto task = [&](i64 index) {
+            char* memory = static_cast<char*>(scratch(bytes()));
+            for (i64 c = index * each; c < std::min(chunks, (index + 1) * each); ++c) {
+                if (blocks == 1) chunk(c * group_, std::min(group_, planes - c * group_), 0, top.n, x, g, dx, memory);
+                else chunk(c / blocks, 1, c % blocks * block_, std::min(top.n, (c % blocks + 1) * block_), x, g, dx, memory);
+            }
+        };
+        const i64 tasks = (chunks + each - 1) / each;
+        if (tasks == 1) task(0);
+        else parallel_for(tasks, task);
+    }
+
+private:
+    std::size_t bytes() const {
+        return reducer_.bytes() + 2 * (room_ + 2 * margin_ + 64) * Op::cell_bytes + (ax_.n + 8 * L) * sizeof(T) + 1024;
+    }
+
+    // The input cells i0..i1-1 of axis 0 of `count` planes; all of axis 0 if these are several.
+    void chunk(i64 plane, i64 count, i64 i0, i64 i1, const T* x, const T* g, T* dx, char* memory) const {
+        i64 o0, o1;
+        cells_of(back_.axes[0], i0, i1, o0, o1);
+        const i64 cells = count * (o1 - o0) * rest_out_;
+        auto found = Op::make(memory, room_ + 2 * margin_).at(margin_);
+        T* given = reinterpret_cast<T*>(Op::make(memory, room_ + 2 * margin_).v) + margin_;
+        T* spare = reinterpret_cast<T*>(memory);
+        memory += ((ax_.n + 8 * L) * sizeof(T) + 63) / 64 * 64;
+        x += plane * pool_.cells_in;
+        if (group_ > 1) {
+            o0 = 0;
+            reducer_.run_planes(x, count, found, memory, [](i64, i64) {});
+        } else if (o0 < o1) {
+            reducer_.run(0, x, 0, o0, o1, found, memory);
+        }
+        const T* from = g + plane * pool_.cells_out + o0 * rest_out_;
+        Vec<I, L> signs{};
+        constexpr I negative_zero = std::numeric_limits<I>::min();
+        bool signed_zeros = false;
+        i64 q = 0;
+        for (; q + L <= cells; q += L) {
+            auto v = load<L>(from + q);
+            signs |= bits<Vec<I, L>>(v) == negative_zero;
+            store<L>(given + q, v);
+        }
+        for (; q < cells; ++q) given[q] = from[q], signed_zeros |= bits<I>(from[q]) == negative_zero;
+        for (i64 k = 0; k < margin_; ++k) found.p[-1 - k] = found.p[cells + k] = -1, given[-1 - k] = given[cells + k] = 0;
+        if (signed_zeros || any(signs)) rows_as<true>(plane, count, i0, i1, o0, found.p, given, dx, spare);
+        else rows_as<false>(plane, count, i0, i1, o0, found.p, given, dx, spare);
+    }
+
+    template <bool signed_zeros>
+    void rows_as(i64 plane, i64 count, i64 i0, i64 i1, i64 o0, const I* found, const T* given, T* dx, T* spare) const {
+        if (ax_.stride == 1) rows<1, signed_zeros>(plane, count, i0, i1, o0, found, given, dx, spare);
+        else if (ax_.stride == 2) rows<2, signed_zeros>(plane, count, i0, i1, o0, found, given, dx, spare);
+        else rows<4, signed_zeros>(plane, count, i0, i1, o0, found, given, dx, spare);
+    }
+
+    template <int S, bool signed_zeros>
+    void rows(i64 plane, i64 count, i64 i0, i64 i1, i64 o0, const I* found, const T* given, T* dx, T* spare) const {
+        const int outer = pool_.rank - 1;
+        const i64 length = outer == 0 ? i1 - i0 : ax_.n, first = outer == 0 ? i0 : 0;
+        T* to = dx + plane * pool_.cells_in + i0 * rest_in_;
+        T* const end = to + ((count - 1) * pool_.cells_in + (i1 - i0) * rest_in_);
+        const i64 spill = (length + S * L - 1) / (S * L) * (S * L);
+        i64 i[max_axes] = {i0};
+        WindowRows readers;
+        I place = static_cast<I>(i0 * rest_in_);
+        for (i64 q = 0; q < count; ++q) {
+            const i64 base = (q * pool_.axes[0].m - o0) * rest_out_;
+            for (;;) {
+                // The rows of outputs that read this row of inputs.
+                const i64 from = base + first / S + readers.look(back_.axes, outer, size_, i);
+                // A row may write past its end, where the next row will write later; at the end of all it must not.
+                const bool safe = end - to >= spill;
+                T* const write = safe ? to : spare;
+                if constexpr (signed_zeros) row<S>(readers.at, readers.many, found + from, given + from, place, length, write);
+                else each_reader<S>(readers.at, readers.many, found + from, given + from, place, length, write);
+                if (!safe) std::memcpy(static_cast<void*>(to), spare, length * sizeof(T));
+                to += length, place += static_cast<I>(length);
+                int a = outer - 1;
+                for (; a > 0 && ++i[a] == pool_.axes[a].n; --a) i[a] = 0;
+                if (a < 0 || (a == 0 && ++i[0] == i1)) break;
+            }
+            i[0] = i0;
+        }
+    }
+
+    // One row of inputs. Outputs before the start or past the end of a row of outputs are those of other rows, or
+    // margin: their winners lie elsewhere. Here a sum of -0 alone stays -0.
+    template <int S>
+    void row(const i64* readers, i64 many, const I* found, const T* given, I place, i64 n, T* dx) const {
+        for (i64 t = 0; t * S < n; t += L) {
+            Vec<T, L> sum[S];
+            for (int e = 0; e < S; ++e) {
+                const auto cell = iota<L, I>(0, S) + static_cast<I>(place + t * S + e);
+                auto total = splat<L>(-T(0));
+                Vec<I, L> ever{};
+                for (i64 r = 0; r < many; ++r)
+                    for (i64 k = 0; k < asks_[e]; ++k) {
+                        const i64 o = readers[r] + t + ask_[e][k];
+                        const auto mine = load<L>(found + o) == cell;
+                        total += mine ? load<L>(given + o) : splat<L>(-T(0)), ever |= mine;
+                    }
+                sum[e] = ever ? total : splat<L>(T(0));
+            }
+            interleave<S, false, T>(sum, dx + t * S);
+        }
+    }
+
+    // The same without -0. The common numbers of taps are known beforehand.
+    template <int S>
+    void each_reader(const i64* readers, i64 many, const I* found, const T* given, I place, i64 n, T* dx) const {
+        const i64 a = asks_[0], b = asks_[1];
+        if constexpr (S == 1) {
+            if (a == 3) return some_readers<S, 3, 0>(readers, many, found, given, place, n, dx);
+            if (a == 5) return some_readers<S, 5, 0>(readers, many, found, given, place, n, dx);
+        } else if constexpr (S == 2) {
+            if (a == 1 && b == 2) return some_readers<S, 1, 2>(readers, many, found, given, place, n, dx);
+            if (a == 2 && b == 1) return some_readers<S, 2, 1>(readers, many, found, given, place, n, dx);
+        }
+        some_readers<S, 0, 0>(readers, many, found, given, place, n, dx);
+    }
+
+    // Up to three reading rows at once, the others one after the other.
+    template <int S, int A, int B>
+    void some_readers(const i64* readers, i64 many, const I* found, const T* given, I place, i64 n, T* dx) const {
+        if (many == 0) read<S, 0, 0, 0, false>(readers, found, given, place, n, dx);
+        else if (many == 1) read<S, A, B, 1, false>(readers, found, given, place, n, dx);
+        else if (many == 2) read<S, A, B, 2, false>(readers, found, given, place, n, dx);
+        else read<S, A, B, 3, false>(readers, found, given, place, n, dx);
+        for (i64 r = 3; r < many; ++r) read<S, A, B, 1, true>(readers + r, found, given, place, n, dx);
+    }
+
+    // A and B are the numbers of taps at even and odd cells, or all are as in asks_ if A = 0.
+    template <int S, int A, int B, int R, bool add>
+    void read(const i64* readers, const I* found, const T* given, I place, i64 n, T* dx) const {
+        const auto ramp = iota<L, I>(0, S);
+        i64 from[R + 1];
+        for (int r = 0; r < R; ++r) from[r] = readers[r];
+        i64 far[2][A + B + 1];
+        for (int k = 0; k < A; ++k) far[0][k] = ask_[0][k];
+        for (int k = 0; k < B; ++k) far[1][k] = ask_[1][k];
+        for (i64 t = 0; t * S < n; t += L) {
+            Vec<T, L> sum[S];
+            for (int e = 0; e < S; ++e) {
+                const auto cell = ramp + static_cast<I>(place + t * S + e);
+                sum[e] = splat<L>(T(0));
+                for (int r = 0; r < R; ++r) {
+                    const i64 taps = A == 0 ? asks_[e] : e == 0 ? A : B;
+                    for (i64 k = 0; k < taps; ++k) {
+                        const i64 o = from[r] + t + (A == 0 ? ask_[e][k] : far[e & 1][A == 0 ? 0 : k]);
+                        sum[e] += bits<Vec<T, L>>((load<L>(found + o) == cell) & bits<Vec<I, L>>(load<L>(given + o)));
+                    }
+                }
+            }
+            interleave<S, add, T>(sum, dx + t * S);
+        }
+    }
+
+    const Pool& pool_;
+    const Pool& back_;
+    const PoolAxis& ax_;
+    Reducer<Op> reducer_;
+    i64 rest_in_, rest_out_, margin_, group_, block_, room_ = 0;
+    i64 size_[max_axes];  // outputs that one step along an axis passes
+    i64 ask_[4][most_taps], asks_[4] = {};
+};
+
 }  // namespace
 
 template <class T>
@@ -344,6 +808,11 @@ void max_pool(const Pool& pool, i64 planes, const T* x, T* y, i64* index) {
 template <class T>
 void max_pool_jvp(const Pool& pool, i64 planes, const T* x, const T* t, T* dy, Ties ties) {
     if (planes == 0 || pool.cells_out == 0) return;
+    const i64 n = pool.cells_in;
+    if (one_window<T>(pool))
+        return over_parts(pool, planes, [&](i64 p0, i64 p1, i64, i64) {
+            one_window_jvp(p1 - p0, n, x + p0 * n, t + p0 * n, dy + p0, ties);
+        });
     max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T* best, const Int<T>* place) {
         const T *xp = x + p * pool.cells_in, *tp = t + p * pool.cells_in;
         T* to = dy + p * pool.cells_out + o;
@@ -369,6 +838,13 @@ void max_pool_jvp(const Pool& pool, i64 planes, const T* x, const T* t, T* dy, T
 template <class T>
 void max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, Ties ties) {
     if (planes == 0 || pool.cells_in == 0) return;
+    const i64 n = pool.cells_in;
+    if (one_window<T>(pool))
+        return over_parts(pool, planes, [&](i64 p0, i64 p1, i64, i64) {
+            one_window_vjp(p1 - p0, n, x + p0 * n, g + p0, dx + p0 * n, ties);
+        });
+    if (ties == Ties::first && Tiles<T>::suits(pool)) return Tiles<T>(pool, x + planes * n, g + planes * pool.cells_out)(planes, x, g, dx);
+    if (ties == Ties::first && Claims<T>::suits(pool)) return Claims<T>(pool, x + planes * n)(planes, x, g, dx);
     if (ties == Ties::first) {
         using Op = MaxPlace<T>;
         auto each = [&](const T*, const T* gp, i64, i64 count, typename Op::Ref found, T* dp, Deposits<T>& deposits,

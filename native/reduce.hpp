@@ -26,13 +26,73 @@ constexpr i64 level_bytes = 20 << 10; // partial results that wait for an outer 
 constexpr i64 short_row = 48;         // rows up to this length are done several at a time
 constexpr i64 most_rows = 64;
 constexpr i64 row_outputs = 2048;     // outputs of one long row done at a time
+constexpr i64 joined_bytes = 12 << 10; // rows that are joined before their cells are
+
+// The even and the odd cells of 2*N cells.
+template <int N, class T>
+inline void part_pairs(const T* x, Vec<T, N>& even, Vec<T, N>& odd) {
+#if defined(__AVX2__)
+    if constexpr (sizeof(T) * N == 32 && sizeof(T) == 4) {  // halves placed by the loads spare a shuffle across lanes
+        const __m256 a = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)), _mm_loadu_ps(x + 8), 1);
+        const __m256 b = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + 4)), _mm_loadu_ps(x + 12), 1);
+        even = _mm256_shuffle_ps(a, b, 0x88), odd = _mm256_shuffle_ps(a, b, 0xdd);
+        return;
+    } else if constexpr (sizeof(T) * N == 32) {
+        const __m256d a = _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(x)), _mm_loadu_pd(x + 4), 1);
+        const __m256d b = _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(x + 2)), _mm_loadu_pd(x + 6), 1);
+        even = _mm256_unpacklo_pd(a, b), odd = _mm256_unpackhi_pd(a, b);
+        return;
+    }
+#endif
+    unzip<N>(load<N>(x), load<N>(x + N), even, odd);
+}
+
+// S vectors from S*N cells, the e-th with the cells e, e + S, e + 2*S, ...
+template <int S, int N, class T>
+inline void take_apart(const T* x, Vec<T, N>* v) {
+    if constexpr (S == 1) {
+        v[0] = load<N>(x);
+    } else if constexpr (S == 2) {
+        part_pairs<N>(x, v[0], v[1]);
+    } else {
+#if defined(__AVX2__)
+        if constexpr (sizeof(T) * N == 32 && sizeof(T) == 4) {  // four by four within each half
+            __m256 r[4], t[4];
+            for (int k = 0; k < 4; ++k)
+                r[k] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + 4 * k)), _mm_loadu_ps(x + 16 + 4 * k), 1);
+            t[0] = _mm256_unpacklo_ps(r[0], r[1]), t[1] = _mm256_unpackhi_ps(r[0], r[1]);
+            t[2] = _mm256_unpacklo_ps(r[2], r[3]), t[3] = _mm256_unpackhi_ps(r[2], r[3]);
+            v[0] = _mm256_shuffle_ps(t[0], t[2], 0x44), v[1] = _mm256_shuffle_ps(t[0], t[2], 0xee);
+            v[2] = _mm256_shuffle_ps(t[1], t[3], 0x44), v[3] = _mm256_shuffle_ps(t[1], t[3], 0xee);
+            return;
+        }
+#endif
+        Vec<T, N> a[2], b[2];
+        part_pairs<N>(x, a[0], b[0]), part_pairs<N>(x + 2 * N, a[1], b[1]);
+        unzip<N>(a[0], a[1], v[0], v[2]), unzip<N>(b[0], b[1], v[1], v[3]);
+    }
+}
+
+// v[r][l] becomes v[l][r]: each round deals the first half and the second like cards.
+template <int L, class V>
+inline void transpose(V* v) {
+    for (int round = 1; round < L; round *= 2) {
+        V w[L];
+        for (int r = 0; r < L / 2; ++r) zip<L>(v[r], v[r + L / 2], w[2 * r], w[2 * r + 1]);
+        for (int r = 0; r < L; ++r) v[r] = w[r];
+    }
+}
 
 // The join of `taps` cells, `hop` apart, for N neighbouring outputs that lie `S` input cells apart.
 template <class Op, int N, int S, int K, class Source>
 [[gnu::always_inline]] inline typename Op::template Cell<N> join_block(const Source& s, i64 i, i64 taps, i64 step) {
     typename Op::template Cell<N> c;
     const i64 k = K ? K : taps;
-    if constexpr (S == 1 || N == 1) {
+    if constexpr (S == 4 && N > 1) {  // as many taps: the cells of N windows lie side by side
+        typename Op::template Cell<N> all[4];
+        s.template fours<N>(i, all);
+        return Op::join(Op::join(all[0], all[1]), Op::join(all[2], all[3]));
+    } else if constexpr (S == 1 || N == 1) {
         c = s.template get<N>(i);
         for (i64 j = 1; j < k; ++j) c = Op::join(c, s.template get<N>(i + j * step));
     } else {
@@ -97,6 +157,81 @@ struct Strided {
     auto get(i64 i) const { return s.template spread<N>(i, stride); }
 };
 
+// Cells of a window over the axes 0..axes-1 in row-major order, relative to the first: kept while windows stay the same.
+class WindowRows {
+public:
+    static constexpr i64 most = 32;
+    // size[a] is what one step along axis a passes. Where the window at o starts; `at` and `many` describe it.
+    i64 look(const PoolAxis* axes, int count, const i64* size, const i64* o) {
+        i64 start = 0, key = 0;
+        for (int a = 0; a < count; ++a) {
+            start += axes[a].first[o[a]] * size[a];
+            key = 3 * key + axes[a].count[o[a]];
+        }
+        Known& known = known_[key & 7];
+        bool same = known.many >= 0;
+        for (int a = 0; a < count; ++a) same = same && known.counts[a] == axes[a].count[o[a]];
+        if (!same) list(axes, count, size, o, known);
+        many = known.many, at = known.at;
+        return start;
+    }
+    i64 many = 0;
+    const i64* at = nullptr;
+
+private:
+    struct Known {
+        i64 many = -1, counts[max_axes], at[most];
+    };
+    [[gnu::noinline]] static void list(const PoolAxis* axes, int count, const i64* size, const i64* o, Known& w) {
+        w.many = 1, w.at[0] = 0;
+        for (int a = 0; a < count; ++a) {
+            const i64 n = w.counts[a] = axes[a].count[o[a]];
+            for (i64 r = w.many - 1; r >= 0; --r)
+                for (i64 k = n - 1; k >= 0; --k) w.at[r * n + k] = w.at[r] + k * axes[a].step * size[a];
+            w.many *= n;
+        }
+    }
+    Known known_[8];  // windows at edges and between take turns
+};
+
+// L rows of `from`, `pitch` apart, as columns: cell i of row r goes to to[i*L + r], for i < n.
+template <class T, int L = lanes<T>>
+inline void to_columns(const T* from, i64 pitch, i64 n, T* to) {
+    if (n < L) {
+        for (i64 i = 0; i < n; ++i)
+            for (int r = 0; r < L; ++r) to[i * L + r] = from[r * pitch + i];
+        return;
+    }
+    for (i64 i = 0; i < n; i += L) {
+        if (i + L > n) i = n - L;
+        Vec<T, L> v[L];
+        for (int r = 0; r < L; ++r) v[r] = load<L>(from + r * pitch + i);
+        transpose<L>(v);
+        for (int r = 0; r < L; ++r) store<L>(to + (i + r) * L, v[r]);
+    }
+}
+
+// The opposite. `from` has room for L columns at least.
+template <class T, int L = lanes<T>>
+inline void to_rows(const T* from, i64 n, T* to, i64 pitch) {
+    for (i64 i = 0; i < n; i += L) {
+        if (i + L > n && n >= L) i = n - L;
+        Vec<T, L> v[L];
+        for (int r = 0; r < L; ++r) v[r] = load<L>(from + (i + r) * L);
+        transpose<L>(v);
+        for (int r = 0; r < L; ++r) {
+            // A short row may write past its end, where the next rows will write; the last ones must not.
+            if (n >= L || r * pitch + L <= (L - 1) * pitch + n) {
+                store<L>(to + r * pitch + i, v[r]);
+            } else {
+                T row[L];
+                store<L>(row, v[r]);
+                for (i64 k = 0; k < n; ++k) to[r * pitch + k] = row[k];
+            }
+        }
+    }
+}
+
 template <class Op>
 class Reducer {
     using T = typename Op::Scalar;
@@ -140,10 +275,17 @@ public:
         i64 most = 0;
         for (int a = 0; a + 1 < pool.rank; ++a) most = std::max(most, pool.axes[a].most);
         herk_ = most * herk_width;
+        if (crosses(ax)) across_ = (ax.n + ax.m + 4 * L) * L;
+        i64 in = 1, out = 1, window = 1;
+        for (int a = 0; a + 1 < pool.rank; ++a) in *= pool.axes[a].n, out *= pool.axes[a].m, window *= pool.axes[a].most;
+        outer_first_ = Op::any_order && 2 * out <= in && window <= WindowRows::most && out * window <= 3 * in && !pool.has_empty;
+        for (int a = 0; a < pool.rank; ++a) sizes_[a] = levels_[a].rin;
+        joined_ = std::clamp<i64>(joined_bytes / (ax.n * static_cast<i64>(sizeof(T)) + 1), 1, most_rows);
+        joined_memory_ = outer_first_ ? joined_ * ax.n + 4 * L : 0;
     }
 
     std::size_t bytes() const {
-        i64 cells = group_memory_ + rows_memory_ + 2 * staged_ + 2 * herk_ + 24 * L;
+        i64 cells = group_memory_ + rows_memory_ + 2 * staged_ + 2 * herk_ + across_ + joined_memory_ + 64 * L;
         for (int a = 0; a + 1 < pool_.rank; ++a) cells += levels_[a].rows * levels_[a].rout + 2 * L;
         return static_cast<std::size_t>(cells) * Op::cell_bytes + 1024;
     }
@@ -155,6 +297,7 @@ public:
         const Level& l = levels_[a];
         const int last = pool_.rank - 1;
         if (a == last) return rows(x, base, 1, o0, o1, out, memory);
+        if (a == 0 && outer_first_ && join_outer_first(x, 1, o0, o1, out, memory)) return false;
         if (ax.identity) return inner(a, x + o0 * l.rin, base + o0 * l.rin, o1 - o0, out, memory);
         const bool direct = a + 1 == last && pool_.axes[last].identity;
         bool special = false;
@@ -203,6 +346,13 @@ public:
     template <class Done>
     void run_planes(const T* x, i64 planes, Ref out, char* memory, Done done) const {
         const i64 group = std::min(planes, group_);
+        if (outer_first_ && group > 1) {
+            const i64 m = pool_.axes[0].m;
+            if (!join_outer_first(x, planes, 0, m, out, memory))
+                for (i64 p = 0; p < planes; ++p)
+                    run(0, x + p * pool_.cells_in, 0, 0, m, out.at(p * pool_.cells_out), memory);
+            return done(0, planes);
+        }
         Ref buffer = Op::make(memory, group_memory_);
         for (i64 p = 0; p < planes; p += group) {
             const i64 count = std::min(group, planes - p);
@@ -257,6 +407,68 @@ private:
         for (i64 i = 0; i < count; ++i)
             special |= run(a + 1, x + i * l.rin, base + i * l.rin, 0, next.m, out.at(i * l.rout), memory);
         return special;
+    }
+
+    // ---- outer axes first: fewer rows are left for the innermost axis, which costs more per cell ------------------
+
+    // Outputs o0..o1-1 of axis 0 of `planes` planes. False if the order of joins matters to these cells.
+    bool join_outer_first(const T* x, i64 planes, i64 o0, i64 o1, Ref out, char* memory) const {
+        if constexpr (!Op::any_order) {
+            return false;
+        } else {
+            const int outer = pool_.rank - 1;
+            const PoolAxis& ax = pool_.axes[outer];
+            T* joined = Op::make(memory, joined_memory_).v;
+            WindowRows window;
+            typename Op::Order order;
+            i64 waiting = 0;
+            auto finish = [&] {
+                if (waiting > 0) rows(joined, 0, waiting, 0, ax.m, out, memory, true);
+                out = out.at(waiting * ax.m), waiting = 0;
+            };
+            for (i64 p = 0; p < planes; ++p, x += pool_.cells_in) {
+                i64 o[max_axes] = {o0};
+                for (bool more = true; more;) {
+                    const i64 at = window.look(pool_.axes, outer, sizes_, o);
+                    join_window(x + at, window, ax.n, joined + waiting * ax.n, order);
+                    if (++waiting == joined_) {
+                        if (order.matters()) return false;
+                        finish();
+                    }
+                    int a = outer - 1;
+                    for (; a > 0 && ++o[a] == pool_.axes[a].m; --a) o[a] = 0;
+                    more = a > 0 || ++o[0] < o1;
+                }
+            }
+            if (order.matters()) return false;
+            finish();
+            return true;
+        }
+    }
+
+    template <class Order>
+    static void join_window(const T* x, const WindowRows& window, i64 n, T* joined, Order& order) {
+        if (window.many == 2) return join_rows_of<2>(x, window, n, joined, order);
+        if (window.many == 3) return join_rows_of<3>(x, window, n, joined, order);
+        if (window.many == 4) return join_rows_of<4>(x, window, n, joined, order);
+        join_rows_of<0>(x, window, n, joined, order);
+    }
+
+    template <int K, class Order>
+    static void join_rows_of(const T* x, const WindowRows& window, i64 n, T* joined, Order& order) {
+        const i64 k = K ? K : window.many;
+        i64 at[K + 1];
+        for (int r = 0; r < K; ++r) at[r] = window.at[r];
+        sweep<T>(n, [&]<int N>(i64 q) {
+            typename Op::template Cell<N> c{load<N>(x + window.at[0] + q)};
+            order.template meet<N>(c.v);
+            for (i64 r = 1; r < k; ++r) {
+                typename Op::template Cell<N> d{load<N>(x + (K ? at[K ? r : 0] : window.at[r]) + q)};
+                order.template meet<N>(d.v);
+                c = Op::join(c, d);
+            }
+            store<N>(joined + q, c.v);
+        });
     }
 
     // ---- an outer axis: whole rows of `length` cells are joined --------------------------------------------------
@@ -404,15 +616,15 @@ private:
 
     // ---- the innermost axis --------------------------------------------------------------------------------------
 
-    // `count` rows, one after the other.
-    bool rows(const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, char* memory) const {
+    // `count` rows, one after the other; `plain` if they are known not to be special.
+    bool rows(const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, char* memory, bool plain = false) const {
         const PoolAxis& ax = pool_.axes[pool_.rank - 1];
         const i64 pitch = o1 - o0, chunk = rows_at_once(ax);
         bool special = false;
         for (i64 r = 0; r < count; r += chunk)
             for (i64 b0 = o0; b0 < o1; b0 += row_outputs)
                 special |= some_rows(ax, x + r * ax.n, base + r * ax.n, std::min(chunk, count - r), b0,
-                                     std::min(o1, b0 + row_outputs), out.at(r * pitch + b0 - o0), pitch, memory);
+                                     std::min(o1, b0 + row_outputs), out.at(r * pitch + b0 - o0), pitch, memory, plain);
         return special;
     }
 
@@ -430,8 +642,9 @@ private:
         return special;
     }
 
-    bool some_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
-        bool special = scan_rows(ax, x, count, o0, o1);
+    bool some_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory,
+                   bool plain) const {
+        bool special = !plain && scan_rows(ax, x, count, o0, o1);
         if (special)
             for (i64 r = 0; r < count; ++r)
                 one_by_one<typename Op::Careful>(ax, Source{x + r * ax.n, base + r * ax.n}, o0, o1, o0, out.at(r * pitch));
@@ -441,12 +654,14 @@ private:
     }
 
     void plain_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
-        if (ax.tiled && pitch == ax.m && o1 - o0 == ax.m && ax.taps < 2 * L && (ax.stride != 2 || ax.taps == 2)) {
+        if (ax.tiled && (ax.stride < 3 || !crosses(ax)) && pitch == ax.m && o1 - o0 == ax.m && ax.taps < 2 * L && (ax.stride != 2 || ax.taps == 2)) {
             // Rows side by side are one long row. (A stride-2 window of one cell would be read past its end.)
             Source s{x, base};
             if (ax.stride == 1) unclipped<1>(ax, s, 1, 0, 0, count * ax.m, out, 0);
             else if (ax.stride == 2) unclipped<2>(ax, s, 1, 0, 0, count * ax.m, out, 0);
             else unclipped<3>(ax, s, 1, 0, 0, count * ax.m, out, 0);
+        } else if (across_ > 0 && count >= L && crosses(ax)) {
+            across(ax, x, base, count, o0, o1, out, pitch, memory);
         } else if (!ax.regular || ax.whole || (ax.stride >= 3 && ax.step == 1 && ax.taps >= 2 * L)) {
             for (i64 r = 0; r < count; ++r) runs(ax, Source{x + r * ax.n, base + r * ax.n}, o0, o1, out.at(r * pitch));
         } else if (ax.step == 1 && ax.taps > 10 && ax.taps > 3 * ax.stride && o1 - o0 > ax.taps / 2) {
@@ -457,6 +672,37 @@ private:
             slide<2>(ax, x, base, count, o0, o1, out, pitch, memory);
         } else {
             slide<3>(ax, x, base, count, o0, o1, out, pitch, memory);
+        }
+    }
+
+    // Short windows without a common rhythm that vectors could follow.
+    static bool crosses(const PoolAxis& ax) {
+        const bool uneven = !ax.regular && ax.period <= 1, wide = ax.regular && ax.stride >= 3 && !(ax.stride == 4 && ax.taps == 4);
+        return (uneven || wide) && !ax.whole && ax.most < 2 * L && (ax.n + ax.m) * L * static_cast<i64>(sizeof(T)) <= (48 << 10);
+    }
+
+    // L rows at a time, one to a lane.
+    void across(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
+        i64 lo, hi;
+        cells_of(ax, o0, o1, lo, hi);
+        T* columns = reinterpret_cast<T*>(memory);
+        memory += (ax.n + L) * L * sizeof(T);
+        Ref found = Op::make(memory, (ax.m + L) * L);
+        for (i64 r = 0; r < count; r += L) {
+            if (r + L > count) r = count - L;
+            to_columns(x + r * ax.n + lo, ax.n, hi - lo, columns);
+            auto column = [&](i64 i) { return Op::column(columns + (i - lo) * L, base + r * ax.n + i, ax.n); };
+            for (i64 o = o0; o < o1; ++o) {
+                typename Op::template Cell<L> c;
+                if (ax.count[o] > 0) {
+                    c = column(ax.first[o]);
+                    for (i64 j = 1; j < ax.count[o]; ++j) c = Op::join(c, column(ax.first[o] + j * ax.step));
+                    found.template put<L>((o - o0) * L, c);
+                } else {
+                    for (int l = 0; l < L; ++l) found.template put<1>((o - o0) * L + l, Op::nothing());
+                }
+            }
+            Op::arrays(found, out.at(r * pitch), [&](auto* from, auto* to) { to_rows(from, o1 - o0, to, pitch); });
         }
     }
 
@@ -514,7 +760,9 @@ private:
         i64 f0 = std::clamp(ax.full_lo, o0, o1), f1 = std::clamp(ax.full_hi, f0, o1);
         // The last pair of a stride-2 vector may reach one cell past the window.
         const i64 reach = (count - 1) * ax.n + ax.start + (f1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1;
-        if (S == 2 && f1 > f0 && x_end_ && x_end_ - x <= reach) --f1;
+        // (x may be a row of ours, which has room behind it.)
+        const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(x), end = reinterpret_cast<std::uintptr_t>(x_end_);
+        if (S == 2 && f1 > f0 && x_end_ && at <= end && end - at <= reach * sizeof(T)) --f1;
         i64 edge = (f0 - o0) + (o1 - f1);
         if (S < 3 && edge > 0 && edge * ax.taps > 12) {
             T* row = reinterpret_cast<T*>(memory);
@@ -544,6 +792,9 @@ private:
     static void unclipped(const PoolAxis& ax, Source s, i64 count, i64 hop, i64 places, i64 m, Ref out, i64 pitch) {
         switch (ax.step == 1 ? ax.taps : 0) {
             case 2: return taps<S, 2>(ax, s, count, hop, places, m, out, pitch);
+            case 4:
+                if (S == 3 && ax.stride == 4) return taps<4, 4>(ax, s, count, hop, places, m, out, pitch);
+                return taps<S, 0>(ax, s, count, hop, places, m, out, pitch);
             case 3: return taps<S, 3>(ax, s, count, hop, places, m, out, pitch);
             default: return taps<S, 0>(ax, s, count, hop, places, m, out, pitch);
         }
@@ -555,7 +806,7 @@ private:
         constexpr int widest = S == 3 ? 16 / static_cast<int>(sizeof(T)) : L;
         auto window = [&]<int N>(i64 r, i64 o) {
             Source row{s.v + r * hop, s.base + r * places};
-            if constexpr (S < 3) return join_taps<Op, N, S, K>(row, o * stride, ax.taps, step);
+            if constexpr (S != 3) return join_taps<Op, N, S, K>(row, o * stride, ax.taps, step);
             else return join_taps<Op, N, 1, K>(Strided<Source>{row, stride}, o * stride, ax.taps, step);
         };
         if (count > 2 && m <= short_row) {
@@ -611,6 +862,9 @@ private:
     const T* x_end_;
     Level levels_[max_axes];
     i64 group_, group_memory_;         // small planes done together
+    i64 across_ = 0;                   // cells of the rows done one to a lane
+    bool outer_first_;
+    i64 sizes_[max_axes], joined_, joined_memory_;  // input cells in one step along an axis; rows joined at a time
     i64 staged_, rows_memory_, herk_;  // cells of a padded row, of the padded rows done together, of block ends
 };
 

@@ -19,7 +19,7 @@ public:
     // All exp(beta*x) * 2^-shift_ must be within 2^+-spread.
     bool ready(const T* x, i64 n) {
         T least = 0, greatest = 0;
-        if (n > 0 && !range(x, n, false, least, greatest)) return false;
+        if (n > 0 && !range<false>(x, n, least, greatest)) return false;
         T a = beta_ * least, b = beta_ * greatest;
         T low = std::min(a, b), high = std::max(a, b);
         if (counts_absent) low = std::min(low, T(0)), high = std::max(high, T(0));

@@ -20,11 +20,25 @@ struct WideOf<double> {
 template <class T>
 using Wide = typename WideOf<T>::type;
 
+// f(vector of cells i..i+N-1) over n cells, the last ones singly.
+template <class T, class F>
+inline void each_vector(i64 n, F&& f) {
+    constexpr int L = lanes<T>;
+    i64 i = 0;
+    for (; i + L <= n; i += L) f.template operator()<L>(i);
+    for (; i < n; ++i) f.template operator()<1>(i);
+}
+
 template <class T>
 struct Sum {
     using Scalar = T;
     using Careful = Sum;
-    static constexpr bool idempotent = false;
+    static constexpr bool idempotent = false, any_order = true;
+    struct Order {
+        template <int N>
+        void meet(Vec<T, N>) {}
+        bool matters() const { return false; }
+    };
     static constexpr std::size_t cell_bytes = sizeof(T);
     template <int N>
     struct Cell {
@@ -46,7 +60,13 @@ struct Sum {
         Cell<N> get(i64 i) const { return {load<N>(v + i)}; }
         template <int N>
         void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
-            unzip<N>(load<N>(v + i), load<N>(v + i + N), even.v, odd.v);
+            part_pairs<N>(v + i, even.v, odd.v);
+        }
+        template <int N>
+        void fours(i64 i, Cell<N>* all) const {
+            Vec<T, N> cells[4];
+            take_apart<4, N>(v + i, cells);
+            for (int e = 0; e < 4; ++e) all[e].v = cells[e];
         }
         template <int N>
         Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by)}; }
@@ -81,6 +101,10 @@ struct Sum {
         }
         return {total};
     }
+
+    static Cell<lanes<T>> column(const T* x, i64, i64) { return {load<lanes<T>>(x)}; }
+    template <class F>
+    static void arrays(Ref a, Ref b, F&& f) { f(a.v, b.v); }
 
     // out = even[0], odd[0], even[1], ...
     static void weave(Ref even, Ref odd, i64 n, Ref out) {

@@ -19,15 +19,6 @@ namespace {
 
 constexpr i64 most_cells = 1 << 20;  // of one block; larger ones are done by the definition, without memory
 
-// f(vector of cells i..i+N-1) over n cells, the last ones singly.
-template <class T, class F>
-inline void each_vector(i64 n, F&& f) {
-    constexpr int L = lanes<T>;
-    i64 i = 0;
-    for (; i + L <= n; i += L) f.template operator()<L>(i);
-    for (; i < n; ++i) f.template operator()<1>(i);
-}
-
 // Whether all cells are zero or of middling size, so that products with terms neither overflow nor underflow.
 template <class T>
 bool all_tame(const T* x, i64 n) {
@@ -45,33 +36,49 @@ bool all_tame(const T* x, i64 n) {
 }
 
 // The least and the greatest of n cells; false if some cell is not finite.
-template <class T>
-bool range(const T* x, i64 n, bool magnitude, T& least, T& greatest) {
+template <bool magnitude, class T>
+bool range(const T* x, i64 n, T& least, T& greatest) {
     constexpr int L = lanes<T>;
     constexpr T most = std::numeric_limits<T>::max();
-    auto lo = splat<L>(most), hi = splat<L>(-most), spoiled = splat<L>(T(0));
-    each_vector<T>(n, [&]<int N>(i64 i) {
-        auto v = load<N>(x + i), w = v;
-        if constexpr (N == 1) {
-            if (!(std::fabs(v) <= most)) spoiled[0] = std::numeric_limits<T>::quiet_NaN();
-            if (magnitude) v = std::fabs(v), w = v == 0 ? most : v;
-            lo[0] = w < lo[0] ? w : lo[0], hi[0] = v > hi[0] ? v : hi[0];
-        } else {
-            spoiled += v * T(0);  // NaN from here on if v is not finite
-            if (magnitude) {
-                v = v < T(0) ? -v : v;
-                w = v == T(0) ? splat<N>(most) : v;  // of magnitudes, the least that is not zero
-            }
-            lo = w < lo ? w : lo, hi = v > hi ? v : hi;
+    auto lo = splat<L>(most), hi = splat<L>(-most);
+    Vec<Int<T>, L> spoiled{};
+    auto meet = [&](Vec<T, L> v) {
+        spoiled |= (v - v) != T(0);
+        auto w = v;
+        if constexpr (magnitude) {
+            v = v < T(0) ? -v : v;
+            w = v == T(0) ? splat<L>(most) : v;  // of magnitudes, the least that is not zero
         }
-    });
+        lo = w < lo ? w : lo, hi = v > hi ? v : hi;
+    };
+    i64 i = 0;
+    for (; i + L <= n; i += L) meet(load<L>(x + i));
+    if (i < n && n >= L) meet(load<L>(x + n - L));
+    else for (; i < n; ++i) meet(splat<L>(x[i]));
     least = lo[0], greatest = hi[0];
-    bool finite = true;
-    for (int l = 0; l < L; ++l) {
-        least = lo[l] < least ? lo[l] : least, greatest = hi[l] > greatest ? hi[l] : greatest;
-        finite = finite && spoiled[l] == 0;
+    for (int l = 0; l < L; ++l) least = lo[l] < least ? lo[l] : least, greatest = hi[l] > greatest ? hi[l] : greatest;
+    return !any(spoiled);
+}
+
+// The sum of a*b: short sums in lanes, their sums in double.
+template <class T>
+double dot(const T* a, const T* b, i64 n) {
+    constexpr int L = lanes<T>;
+    constexpr i64 some = 32 * L;
+    double total = 0;
+    i64 i = 0;
+    while (i + L <= n) {
+        const i64 end = std::min(n, i + some);
+        auto even = splat<L>(T(0)), odd = even;
+        for (; i + 2 * L <= end; i += 2 * L) {
+            even += load<L>(a + i) * load<L>(b + i);
+            odd += load<L>(a + i + L) * load<L>(b + i + L);
+        }
+        for (; i + L <= end; i += L) even += load<L>(a + i) * load<L>(b + i);
+        total += fold<L>(even + odd, [](auto p, auto q) { return p + q; });
     }
-    return finite;
+    for (; i < n; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    return total;
 }
 
 inline bool any_absent(const Pool& pool) {
@@ -253,7 +260,8 @@ void weighted_pool_jvp(const Model& given, const Pool& pool, i64 planes, const T
     });
 }
 
-// dx = sum over outputs of weight * g; returns sum of g * (d value / d beta).
+// dx = sum over outputs of weight * g; returns sum of g * (d value / d beta). The sum of g * weight * x over outputs and
+// their cells is the sum of x * dx, so the slope takes the cells of dx that a block writes and the values of its outputs.
 template <class Model, class T>
 double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T* x, const T* g, T* dx) {
     if (planes == 0 || pool.cells_out == 0) {
@@ -301,42 +309,37 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
         i64 i0, i1, o0, o1, lo, hi;
         ranges(index % blocks, i0, i1, o0, o1, lo, hi);
         std::size_t bytes = std::max(forward.bytes(), backward.bytes()) + Block<Model>::bytes(cells) +
-                            3 * ((results + 8 * lanes<T>) * sizeof(T) + 64);
+                            2 * ((results + 8 * lanes<T>) * sizeof(T) + 64);
         char* memory = static_cast<char*>(scratch(bytes));
         Block<Model> block(pool, forward, memory, cells);
         T* s = Sum<T>::make(memory, results).v;
         T* q = Sum<T>::make(memory, results + 8 * lanes<T>).v;
-        T* moved = Sum<T>::make(memory, results).v;
         const i64 n = (o1 - o0) * rest;
         double slope = 0;
         for (i64 p = index / blocks * group; p < std::min(planes, (index / blocks + 1) * group); ++p) {
             const T *xp = x + p * pool.cells_in, *gp = g + p * pool.cells_out;
             T* to = dx + p * pool.cells_in + i0 * rin;
-            auto mine = [&](i64 output) {  // whether this block counts the slope of that output
-                i64 o = output / rest;
+            auto mine = [&](i64 o) {  // whether this block counts the values of that row of outputs
                 return !empty_row(o) && ax.first[o] >= i0 && ax.first[o] < i1;
             };
             if (fast && block.start(model, xp, o0, o1) && all_tame(gp + o0 * rest, n) &&
-                (!Model::has_slope || block.tame(xp))) {
+                (!Model::has_slope || sizeof(T) == 4 || block.tame(xp))) {
                 block.sums(model, s, memory);
                 model.denominators(s, n, q);
-                if constexpr (Model::has_slope) {
-                    block.weighted_sums(model, xp, moved, memory);
-                    model.values(s, n, s);
-                    for (i64 o = o0; o < o1; ++o) {
-                        if (!mine(o * rest)) continue;
-                        double row = 0, part = 0;
-                        for (i64 i = (o - o0) * rest, k = 1; i < (o - o0 + 1) * rest; ++i, ++k) {
-                            part += static_cast<double>(gp[o0 * rest + i]) * (moved[i] / q[i] - s[i]) / model.beta();
-                            if (k % block_terms == 0) row += part, part = 0;
-                        }
-                        slope += row + part;
-                    }
-                }
                 each_vector<T>(n, [&]<int N>(i64 i) { store<N>(q + i, load<N>(gp + o0 * rest + i) / load<N>(q + i)); });
                 backward.run(0, origin<T>(q, o0 * rest), 0, i0, i1, {to}, memory);
                 block.times_weights(model, i0, i1, to);
                 if (back.has_empty) clear_unread(back, i0, i1, to);
+                if constexpr (Model::has_slope) {
+                    model.values(s, n, s);
+                    const i64 a = std::clamp(i0, lo, hi), b = std::clamp(i1, a, hi);  // others are read by no window
+                    double sum = dot(xp + a * rin, to + (a - i0) * rin, (b - a) * rin);
+                    for (i64 o = o0, end; o < o1; o = end) {  // rows of outputs that are this block's
+                        for (end = o + 1; end < o1 && mine(end) == mine(o);) ++end;
+                        if (mine(o)) sum -= dot(gp + o * rest, s + (o - o0) * rest, (end - o) * rest);
+                    }
+                    slope += sum / static_cast<double>(model.beta());
+                }
                 continue;
             }
             std::memset(static_cast<void*>(to), 0, (i1 - i0) * rin * sizeof(T));
@@ -344,11 +347,13 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
                 auto window = model.look(pool, xp, o);
                 Wide<T> moment = 0;
                 each_cell(pool, o, [&](i64 c) {
+                    if (c < i0 * rin || c >= i1 * rin) return;
                     Wide<T> w = window.weight(c, xp[c]);
                     if (w != 0) moment += w * xp[c];
-                    if (c >= i0 * rin && c < i1 * rin) to[c - i0 * rin] += static_cast<T>(w * gp[o]);
+                    to[c - i0 * rin] += static_cast<T>(w * gp[o]);
                 });
-                if (Model::has_slope && mine(o)) slope += gp[o] * ((moment - window.value) / model.beta());
+                if (Model::has_slope && mine(o / rest)) moment -= window.value;
+                if (Model::has_slope) slope += gp[o] * (moment / model.beta());
             }
         }
         slopes[index] = slope;

@@ -1,0 +1,67 @@
+// Windows that share no cell: each input cell belongs to one output at most, so derivatives write every cell once.
+#pragma once
+#include "reduce.hpp"
+
+namespace lunette::LN_ISA {
+namespace {
+
+// S vectors to S*L cells, the e-th to the cells e, e + S, e + 2*S, ...
+template <int S, bool add, class T, int L = lanes<T>>
+inline void interleave(const Vec<T, L>* v, T* to) {
+    Vec<T, L> r[S];
+    if constexpr (S == 1) {
+        r[0] = v[0];
+    } else if constexpr (S == 2) {
+        zip<L>(v[0], v[1], r[0], r[1]);
+    } else {
+        Vec<T, L> a[2], b[2];
+        zip<L>(v[0], v[2], a[0], a[1]), zip<L>(v[1], v[3], b[0], b[1]);
+        zip<L>(a[0], b[0], r[0], r[1]), zip<L>(a[1], b[1], r[2], r[3]);
+    }
+    for (int e = 0; e < S; ++e) store<L>(to + e * L, add ? load<L>(to + e * L) + r[e] : r[e]);
+}
+
+// Whether no cell is read twice, and the innermost axis is plain: neither padded nor dilated, with room for every stride.
+inline bool share_no_cell(const Pool& pool) {
+    const PoolAxis& ax = pool.axes[pool.rank - 1];
+    if (!ax.regular || ax.start != 0 || ax.full_hi - ax.full_lo != ax.m || ax.step != 1) return false;
+    if (ax.taps > ax.stride || ax.m * ax.stride > ax.n) return false;
+    i64 rows = 1;
+    for (int a = 0; a < pool.rank; ++a) {
+        if (a + 1 < pool.rank) rows *= pool.axes[a].most;
+        if (!pool.axes[a].disjoint) return false;
+    }
+    return pool.transposed && rows <= WindowRows::most;
+}
+
+// For such a pool, the rows of outputs of the outputs o0..o1-1 of axis 0 of one plane: f(first cell read, rows of the
+// window from there, how many, first output, outputs, cells from the start of the window's last row that may be written,
+// because they are this row's or will be written later). size[a] is the number of input cells in one step along axis a.
+// Rows of dx that belong to no window are zeroed here.
+template <class T, class F>
+inline void each_tile_row(const Pool& pool, const i64* size, WindowRows& rows, i64 o0, i64 o1, T* dx, F&& f) {
+    const int outer = pool.rank - 1;
+    const PoolAxis &top = pool.axes[0], &last = pool.axes[outer];
+    if (pool.transposed->has_empty) {
+        const i64 from = o0 == 0 ? 0 : top.first[o0], to = o1 == top.m ? top.n : top.first[o1];
+        std::memset(static_cast<void*>(dx + from * size[0]), 0, (to - from) * size[0] * sizeof(T));
+    }
+    if (outer == 0) {
+        const i64 one = 0;
+        return f(o0 * top.stride, &one, i64(1), o0, o1 - o0, (o1 - o0) * top.stride);
+    }
+    i64 o[max_axes] = {o0}, output = o0 * (pool.cells_out / top.m);
+    const PoolAxis& near = pool.axes[outer - 1];
+    for (;;) {
+        const i64 at = rows.look(pool.axes, outer, size, o);
+        const i64 left = pool.transposed->has_empty ? 0 : (near.n - near.last(o[outer - 1])) * last.n;
+        f(at, rows.at, rows.many, output, last.m, left);
+        output += last.m;
+        int a = outer - 1;
+        for (; a > 0 && ++o[a] == pool.axes[a].m; --a) o[a] = 0;
+        if (a == 0 && ++o[0] == o1) return;
+    }
+}
+
+}  // namespace
+}  // namespace lunette::LN_ISA
