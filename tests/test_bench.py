@@ -181,6 +181,12 @@ def test_a_wrong_answer_is_told_from_rounding() -> None:
     assert agree([wrong], [right]) == "1 of 400 cells differ"
     assert "shape" in agree([right.T], [right]) and "dtype" in agree([right.astype(np.float64)], [right])
     assert "2 results" in agree([right, right], [right])
+    few = right.copy()
+    few[0, :3] += 0.01
+    assert agree([few], [right]) and not agree([few], [right], network=True)
+    few[0, 0] = np.nan
+    for bad in (few, -right, right * np.float32(1.1)):
+        assert "differs" in agree([bad], [right], network=True)
 
 
 # ---- report

@@ -19,6 +19,7 @@ import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -52,8 +53,10 @@ from lunette.op import (
     named_request,
     on_arrays,
     outline,
+    parameters_of,
     request_at,
 )
+from lunette.ops import derivative
 from lunette.window import Shape, integer, is_sequence
 
 HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
@@ -479,6 +482,10 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_jvp`: the derivative of an operator in the direction of tangents."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, arithmetic: str = "fast", **options: Any) -> Any:
+        full = (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if type(tangents) is tuple else None
+        quick = _derived_quickly(function, kind, primals, full, arithmetic, options, (derivative.jvp_of(kind),))
+        if quick is not None:
+            return quick[0]
         call = _at(function, kind, primals, arithmetic, options)
         op = call.bound.op
         with computing(kind, call.bound.d, *call.arrays):
@@ -491,6 +498,7 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
                 y[...] = 0
             elif call.bound.kernels.jvp is not None:
                 call.bound.kernels.jvp(*(dense(a) for a in call.arrays), *(dense(t) for t in directions), y)
+                _remember(derivative.jvp_of(kind), (*call.arrays, *directions), function, arithmetic, options)
             else:
                 arrays, (t, *shared) = [cells(a) for a in call.arrays], [cells(t) for t in directions]
                 for at, one in samples(call.bound, arrays):
@@ -504,6 +512,10 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_vjp`: the transposed derivative of an operator, applied to a cotangent."""
 
     def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
+        asked = [derivative.vjp_of(kind, p) for p in range(len(primals))] if isinstance(primals, tuple) else ()
+        quick = _derived_quickly(function, kind, primals, (cotangent,), arithmetic, options, asked)
+        if quick is not None:
+            return quick
         call = _at(function, kind, primals, arithmetic, options)
         with computing(kind, call.bound.d, *call.arrays):
             if cotangent is None:
@@ -512,14 +524,70 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
             results = [None if a is None else call.new(a.shape) for a in call.arrays]
             if call.bound.kernels.vjp:
                 arrays = [dense(a) for a in (*call.arrays, g)]
-                for kernel, r in zip(call.bound.kernels.vjp, results[: len(primals)], strict=False):
+                for wrt, r in enumerate(results[: len(primals)]):
                     if r is not None:
-                        kernel(*arrays, r)
+                        call.bound.kernels.vjp[wrt](*arrays, r)
+                        _remember(derivative.vjp_of(kind, wrt), (*call.arrays, g), function, arithmetic, options)
             else:
                 _vjp_of_samples(call, cells(g), results)
             return tuple(call.result(r) for r in results[: len(primals)])
 
     return _named(vjp, function, "vjp", "The transposed derivative of {} at `primals`, applied to `cotangent`.")
+
+
+def _options(function: Callable[..., Any], kind: type[Op], options: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The options in order, where they are all there is: known names, none of them an array."""
+    defaults = _defaults(function, kind)
+    if not options.keys() <= defaults.keys():
+        return None
+    return tuple([options.get(n, d) for n, d in defaults.items()])
+
+
+@lru_cache
+def _defaults(function: Callable[..., Any], kind: type[Op]) -> dict[str, Any]:
+    given = parameters_of(function)
+    return {n: p.default for n, p in given.items() if n not in (*kind.arrays, "arithmetic")}
+
+
+def _derived_quickly(
+    function: Callable[..., Any],
+    kind: type[Op],
+    primals: Any,
+    others: Any,
+    arithmetic: str,
+    options: Mapping[str, Any],
+    asked: Sequence[type[Op]],
+) -> tuple[Array, ...] | None:
+    """The short way for derivatives that were computed before, as `_quickly` is for values."""
+    if type(primals) is not tuple or type(others) is not tuple or len(primals) > len(kind.arrays):
+        return None
+    ordered = _options(function, kind, options)
+    if ordered is None or not all(map(_is_plain, ordered)):
+        return None
+    absent = (None,) * (len(kind.arrays) - len(primals))
+    given = (*primals, *absent, *others)
+    results = []
+    for derived in asked:
+        if len(given) != len(derived.arrays):
+            return None
+        result = _quickly(derived, given, arithmetic, ordered)
+        if result is None:
+            return None
+        results.append(result)
+    return tuple(results)
+
+
+def _remember(
+    derived: type[Op],
+    arrays: Sequence[Any],
+    function: Callable[..., Any],
+    arithmetic: str,
+    options: Mapping[str, Any],
+) -> None:
+    """Bind a derivative that was just computed, so that the next call goes the short way."""
+    ordered = _options(function, derived.base, options)  # type: ignore[attr-defined]
+    if ordered is not None:
+        bound_to(derived, arrays, arithmetic, ordered)
 
 
 def _vjp_of_samples(call: Call, g: Array | None, results: Sequence[Array | None]) -> None:

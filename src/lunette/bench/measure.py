@@ -68,12 +68,16 @@ QUICK = Effort(turn=0.002, turns=5, least=2, budget=0.4)
 # ---- inside a worker
 
 
-def agree(got: Sequence[Array], reference: Sequence[Array]) -> str:
+NETWORK_TOLERANCE = 1e-2
+"""Of the Euclidean norm of a result. Cell by cell is too strict for the gradients of networks: some cells of PyTorch's,
+of VGG-11 at batch 32, are 4e-3 of the root mean square from float64, while in norm it is 1e-4 off. A wrong answer is
+off by its whole size."""
+
+
+def agree(got: Sequence[Array], reference: Sequence[Array], network: bool = False) -> str:
     """Empty if these are the same up to rounding, else what differs. Loose: it guards against wrong adapters.
 
     One cell in 100,000 may differ: float32 data has a few ties, and libraries choose different winners.
-    The same bound serves networks, where rounding adds up over layers: beside PyTorch the greatest difference seen was
-    7e-5 of the root mean square of a gradient, 4e-6 of that of an output.
     """
     if len(got) != len(reference):
         return f"{len(got)} results instead of {len(reference)}"
@@ -82,6 +86,11 @@ def agree(got: Sequence[Array], reference: Sequence[Array]) -> str:
             return f"shape {a.shape} instead of {b.shape}"
         if a.dtype != b.dtype:
             return f"dtype {a.dtype} instead of {b.dtype}"
+        if network:
+            off_by = float(np.linalg.norm(np.subtract(a, b, dtype=np.float64)))
+            if not off_by <= NETWORK_TOLERANCE * float(np.linalg.norm(b)):  # a NaN is not
+                return f"a result of shape {b.shape} differs"
+            continue
         scale = float(np.sqrt(np.mean(np.square(b, dtype=np.float64)))) if b.size else 0.0
         off = np.abs(a - b) > 1e-3 * (np.abs(b) + scale)
         off |= np.isnan(a) != np.isnan(b)
@@ -119,7 +128,7 @@ class Bench:
                 return self._open_derivatives(problem.network, feed)
             right = network_results(network_call(problem, feed)())
             return self._open(
-                lambda peer: self._choose(peer.name, peer.network_ways(problem, feed), right),
+                lambda peer: self._choose(peer.name, peer.network_ways(problem, feed), right, network=True),
                 [n for n in self.versions if _KINDS[n].networks],
             )
         data = problem.layer.data(problem.dtype)
@@ -150,7 +159,12 @@ class Bench:
         return {name: self._choose(name, [Way("", call, lambda _: ())], None) for name, call in calls.items()}
 
     def _choose(
-        self, name: str, ways: Sequence[Way], reference: Sequence[Array] | None, fixed: int | None = None
+        self,
+        name: str,
+        ways: Sequence[Way],
+        reference: Sequence[Array] | None,
+        fixed: int | None = None,
+        network: bool = False,
     ) -> Timing:
         """The fastest way that gives the right answer."""
         wrong: dict[str, str] = {}
@@ -159,7 +173,7 @@ class Bench:
         for way in ways:
             try:
                 got = way.read(way.call())
-                if name != "copy" and reference is not None and (differs := agree(got, reference)):
+                if name != "copy" and reference is not None and (differs := agree(got, reference, network)):
                     wrong[way.name] = differs
                 else:
                     times[way.name] = self._trial(way.call)
