@@ -426,3 +426,31 @@ def test_large_constants_are_named_in_the_text() -> None:
         ln.Graph.parse(str(graph))
     again = ln.Graph.parse(str(graph), {"c1": np.arange(20, dtype=np.float32)})
     assert str(again) == str(graph)
+
+
+SIZES = [(1, 1, 1), (1, 10, 700), (3, 5, 0), (4, 33, 17), (32, 100, 64), (7, 1, 2000)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f", "d"])
+@pytest.mark.parametrize(("turn_x", "turn_y"), [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+def test_matrix_products_within_the_bound(m: int, n: int, k: int, turn_x: bool, turn_y: bool, dtype: Any) -> None:
+    from lunette import _native
+
+    rng = np.random.default_rng(m * n + k)
+    x, y = rng.standard_normal((2, m, k)).astype(dtype), rng.standard_normal((2, k, n)).astype(dtype)
+    b, z = rng.standard_normal(n).astype(dtype), np.empty((2, m, n), dtype)
+    a, c = (np.ascontiguousarray(v.swapaxes(1, 2)) if turn else v for v, turn in ((x, turn_x), (y, turn_y)))
+    _native.matmul(np.dtype(dtype).char, 2, m, n, k, turn_x, turn_y, True)(a, c, b, z)
+    wide_x, wide_y, wide_b = (v.astype(np.longdouble) for v in (x, y, b))
+    true = np.maximum(wide_x @ wide_y + wide_b, 0)
+    terms = k + 1
+    h = min(terms, 512 + -(-terms // 512)) + 2
+    u = np.finfo(dtype).eps / 2
+    size = abs(wide_x) @ abs(wide_y) + abs(wide_b)
+    assert (abs(z - true) <= h * u / (1 - h * u) * size * (1 + 1e-9)).all()
+
+
+def test_every_product_counts_in_a_matrix_product() -> None:
+    x, y = np.array([[0.0, 1.0]]), np.array([[np.inf], [1.0]])
+    assert np.isnan(ln.matmul(x, y)).all() and (ln.matmul(np.array([[1.0, 1.0]]), y) == np.inf).all()
