@@ -32,6 +32,8 @@ struct PoolAxis {
     bool tiled;      // regular, and the windows lie side by side: many inputs in a row are one long input
     bool same_count, same_inside;  // constant over o
 
+    // Cells from the first to the last of the widest window; one where all windows are empty, so that sizes stay sizes.
+    i64 span() const { return most > 0 ? (most - 1) * step + 1 : 1; }
     i64 last(i64 o) const { return first[o] + (count[o] - 1) * step; }
 };
 

@@ -516,7 +516,8 @@ private:
                     for (i64 i = 0; i < S * L; ++i) in[at[r] + i] = i < m * S ? x[places[r] + i] : T(0);
                 }
                 block<S>(in, at, many, given, out);
-                for (i64 r = 0; r < many; ++r) std::memcpy(static_cast<void*>(dx + places[r]), out + at[r], m * S * sizeof(T));
+                for (i64 r = 0; r < many; ++r)
+                    std::memcpy(static_cast<void*>(dx + places[r]), out + at[r], m * S * sizeof(T));
             }
         }
         if (pool_.rank > 1 && m * S < ax_.n)
@@ -526,7 +527,8 @@ private:
 
     template <int S>
     [[gnu::always_inline]] inline void block(const T* x, const i64* places, i64 many, const T* g, T* dx) const {
-        const bool done = ax_.taps == S ? some<S, S, false>(x, places, many, g, dx) : some<S, 0, false>(x, places, many, g, dx);
+        const bool done = ax_.taps == S ? some<S, S, false>(x, places, many, g, dx)
+                                        : some<S, 0, false>(x, places, many, g, dx);
         if (!done) some<S, 0, true>(x, places, many, g, dx);
     }
 
@@ -584,7 +586,8 @@ public:
         const PoolAxis& ax = pool.axes[pool.rank - 1];
         if (!ax.regular || (ax.stride != 1 && ax.stride != 2 && ax.stride != 4)) return false;
         // An output as far off as a row is long must not read the same cell: see `row`.
-        if (ax.taps > most_taps || (ax.taps - 1) * ax.step >= ax.m * ax.stride || -ax.start > ax.m * ax.stride) return false;
+        const i64 row = ax.m * ax.stride;
+        if (ax.taps > most_taps || (ax.taps - 1) * ax.step >= row || -ax.start > row) return false;
         i64 readers = (ax.taps + ax.stride - 1) / ax.stride;
         for (int a = 0; a + 1 < pool.rank; ++a) readers *= pool.transposed->axes[a].most;
         return readers <= WindowRows::most;
@@ -608,8 +611,7 @@ public:
         margin_ = reach + 2 * L + std::max<i64>(0, ax_.n / ax_.stride + 1 - ax_.m);
         group_ = reducer_.group();
         // Rows of inputs done at a time; rows shared by two blocks are looked at twice, so blocks are not too small.
-        const i64 span = (top.most - 1) * top.step + 1;
-        i64 outputs = std::max(found_cells / std::max<i64>(1, rest_out_), 4 * (span / std::max<i64>(1, top.jump)));
+        i64 outputs = std::max(found_cells / std::max<i64>(1, rest_out_), 4 * (top.span() / std::max<i64>(1, top.jump)));
         block_ = std::clamp<i64>(outputs * std::max<i64>(1, top.jump) / 4 * 4, 4, (top.n + 3) / 4 * 4);
         if (group_ > 1) block_ = top.n;
         for (i64 i = 0; i < top.n; i += block_) {
@@ -628,8 +630,9 @@ public:
         auto task = [&](i64 index) {
             char* memory = static_cast<char*>(scratch(bytes()));
             for (i64 c = index * each; c < std::min(chunks, (index + 1) * each); ++c) {
+                const i64 i = c % blocks * block_;
                 if (blocks == 1) chunk(c * group_, std::min(group_, planes - c * group_), 0, top.n, x, g, dx, memory);
-                else chunk(c / blocks, 1, c % blocks * block_, std::min(top.n, (c % blocks + 1) * block_), x, g, dx, memory);
+                else chunk(c / blocks, 1, i, std::min(top.n, i + block_), x, g, dx, memory);
             }
         };
         const i64 tasks = (chunks + each - 1) / each;
@@ -669,7 +672,8 @@ private:
             store<L>(given + q, v);
         }
         for (; q < cells; ++q) given[q] = from[q], signed_zeros |= bits<I>(from[q]) == negative_zero;
-        for (i64 k = 0; k < margin_; ++k) found.p[-1 - k] = found.p[cells + k] = -1, given[-1 - k] = given[cells + k] = 0;
+        for (i64 k = 0; k < margin_; ++k)
+            found.p[-1 - k] = found.p[cells + k] = -1, given[-1 - k] = given[cells + k] = 0;
         if (signed_zeros || any(signs)) rows_as<true>(plane, count, i0, i1, o0, found.p, given, dx, spare);
         else rows_as<false>(plane, count, i0, i1, o0, found.p, given, dx, spare);
     }

@@ -10,6 +10,9 @@
 //   nothing()         the join of no cells
 //   run(s, i, n)      the join of n contiguous cells
 //   idempotent        whether join may meet the same cells twice
+//   any_order         whether join may meet cells in any order, except where Order, which meets them all, says it matters
+//   column(x, i, by)  one cell of each of L rows, the first at place i, the others `by` further each
+//   arrays(a, b, f)   f for each pair of arrays that two Refs are made of
 //   scan(x, n)        whether the cells are too special for join, so that Op::Careful must do the work
 #pragma once
 #include <algorithm>
@@ -59,7 +62,8 @@ inline void take_apart(const T* x, Vec<T, N>* v) {
         if constexpr (sizeof(T) * N == 32 && sizeof(T) == 4) {  // four by four within each half
             __m256 r[4], t[4];
             for (int k = 0; k < 4; ++k)
-                r[k] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + 4 * k)), _mm_loadu_ps(x + 16 + 4 * k), 1);
+                r[k] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + 4 * k)),
+                                            _mm_loadu_ps(x + 16 + 4 * k), 1);
             t[0] = _mm256_unpacklo_ps(r[0], r[1]), t[1] = _mm256_unpackhi_ps(r[0], r[1]);
             t[2] = _mm256_unpacklo_ps(r[2], r[3]), t[3] = _mm256_unpackhi_ps(r[2], r[3]);
             v[0] = _mm256_shuffle_ps(t[0], t[2], 0x44), v[1] = _mm256_shuffle_ps(t[0], t[2], 0xee);
@@ -249,7 +253,7 @@ public:
             l.rin = rin, l.rout = rout;
             rin *= ax.n, rout *= ax.m;
             if (a == pool.rank - 1) continue;
-            i64 span = (ax.most - 1) * ax.step + 1;
+            const i64 span = ax.span();
             l.sparse = ax.regular && ax.stride >= span && ax.taps < ax.stride;
             l.block = 1, l.rows = l.sparse ? ax.most : span;
             i64 fits = level_bytes / (l.rout * static_cast<i64>(Op::cell_bytes) + 1);
@@ -278,7 +282,8 @@ public:
         if (crosses(ax)) across_ = (ax.n + ax.m + 4 * L) * L;
         i64 in = 1, out = 1, window = 1;
         for (int a = 0; a + 1 < pool.rank; ++a) in *= pool.axes[a].n, out *= pool.axes[a].m, window *= pool.axes[a].most;
-        outer_first_ = Op::any_order && 2 * out <= in && window <= WindowRows::most && out * window <= 3 * in && !pool.has_empty;
+        outer_first_ = Op::any_order && 2 * out <= in && window <= WindowRows::most && out * window <= 3 * in &&
+                       !pool.has_empty;
         for (int a = 0; a < pool.rank; ++a) sizes_[a] = levels_[a].rin;
         joined_ = std::clamp<i64>(joined_bytes / (ax.n * static_cast<i64>(sizeof(T)) + 1), 1, most_rows);
         joined_memory_ = outer_first_ ? joined_ * ax.n + 4 * L : 0;
@@ -381,7 +386,7 @@ public:
     // The most cells of input that so many neighbouring outputs of axis 0 read.
     i64 cells_read(i64 outputs) const {
         const PoolAxis& ax = pool_.axes[0];
-        return std::min(ax.n, (outputs - 1) * ax.jump + (ax.most - 1) * ax.step + 1) * levels_[0].rin;
+        return std::min(ax.n, (outputs - 1) * ax.jump + ax.span()) * levels_[0].rin;
     }
 
 private:
@@ -654,7 +659,8 @@ private:
     }
 
     void plain_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
-        if (ax.tiled && (ax.stride < 3 || !crosses(ax)) && pitch == ax.m && o1 - o0 == ax.m && ax.taps < 2 * L && (ax.stride != 2 || ax.taps == 2)) {
+        if (ax.tiled && (ax.stride < 3 || !crosses(ax)) && pitch == ax.m && o1 - o0 == ax.m && ax.taps < 2 * L &&
+            (ax.stride != 2 || ax.taps == 2)) {
             // Rows side by side are one long row. (A stride-2 window of one cell would be read past its end.)
             Source s{x, base};
             if (ax.stride == 1) unclipped<1>(ax, s, 1, 0, 0, count * ax.m, out, 0);
@@ -677,12 +683,15 @@ private:
 
     // Short windows without a common rhythm that vectors could follow.
     static bool crosses(const PoolAxis& ax) {
-        const bool uneven = !ax.regular && ax.period <= 1, wide = ax.regular && ax.stride >= 3 && !(ax.stride == 4 && ax.taps == 4);
-        return (uneven || wide) && !ax.whole && ax.most < 2 * L && (ax.n + ax.m) * L * static_cast<i64>(sizeof(T)) <= (48 << 10);
+        const bool uneven = !ax.regular && ax.period <= 1;
+        const bool wide = ax.regular && ax.stride >= 3 && !(ax.stride == 4 && ax.taps == 4);
+        if (!(uneven || wide) || ax.whole || ax.most >= 2 * L) return false;
+        return (ax.n + ax.m) * L * static_cast<i64>(sizeof(T)) <= (48 << 10);
     }
 
     // L rows at a time, one to a lane.
-    void across(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
+    void across(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch,
+                char* memory) const {
         i64 lo, hi;
         cells_of(ax, o0, o1, lo, hi);
         T* columns = reinterpret_cast<T*>(memory);

@@ -284,8 +284,7 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
     Reducer<Sum<T>> forward(pool, nullptr), backward(back, nullptr);
     const i64 n0 = ax.n, rin = pool.cells_in / n0;
     // Blocks of inputs; each needs the outputs that read it, and the inputs those read.
-    const i64 span = (ax.most - 1) * ax.step + 1;
-    const i64 rows = even ? std::min(n0, std::max<i64>(2 * span, (24 << 10) / rin + 1)) : n0;
+    const i64 rows = even ? std::min(n0, std::max<i64>(2 * ax.span(), (24 << 10) / rin + 1)) : n0;
     const i64 blocks = (n0 + rows - 1) / rows;
     auto ranges = [&](i64 b, i64& i0, i64& i1, i64& o0, i64& o1, i64& lo, i64& hi) {
         i0 = b * rows, i1 = std::min(n0, i0 + rows), o0 = 0, o1 = ax.m;
