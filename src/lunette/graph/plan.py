@@ -401,13 +401,12 @@ def flops_of(n: Node) -> float:
     cells = float(prod(n.shape))
     if isinstance(base, Conv):
         w = n.bound.shapes[1]
-        y = n.bound.shapes[-1] if isinstance(n.op, Vjp) else n.bound.out
-        assert w is not None and y is not None
-        sample = prod(y) * (prod(n.bound.batch) if isinstance(n.op, Vjp) else 1)
+        y = n.bound.shapes[-1] if isinstance(n.op, Vjp) else n.bound.out[len(n.bound.batch) :]
+        across = n.bound.shapes[0] if isinstance(base, ConvTranspose) else y  # each cell meets every kernel cell
+        assert w is not None and y is not None and across is not None
         if isinstance(n.op, Vjp) and n.op.wrt == 2:
-            return float(sample)
-        side = w[1:] if not isinstance(base, ConvTranspose) else (w[0] // base.groups, *w[2:])
-        return 2.0 * sample * prod(side)
+            return float(prod(n.bound.batch) * prod(y))
+        return 2.0 * prod(n.bound.batch) * prod(across) * prod(w[1:])
     if isinstance(base, MatMul):
         x, y = n.bound.shapes
         assert x is not None and y is not None

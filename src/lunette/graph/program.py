@@ -103,6 +103,7 @@ class Program:
         earlier: dict[int, int] = {}
         for at in simple.outputs:
             root, n = steps.root(at), nodes[at]
+            allocate(n.shape, n.dtype)  # rule N6, once
             if n.dtype.kind != "f" or nodes[root].name is not None:
                 self._outputs.append((n, self._names.index(nodes[root].name) - len(self._inputs)))
             elif nodes[root].value is not None:
@@ -176,7 +177,7 @@ class Program:
         return arrays, kinds[0] if kinds else "numpy"
 
     def _run(self, arrays: Sequence[Array], seconds: Array | None = None) -> list[Array]:
-        results = [allocate(n.shape, n.dtype) for n, _ in self._outputs]
+        results = [np.empty(n.shape, n.dtype) for n, _ in self._outputs]
         made = [y for y, (_, source) in zip(results, self._outputs, strict=True) if source is None]
         try:
             self._plan.run(*arrays, *self._constants, *made, seconds=seconds)

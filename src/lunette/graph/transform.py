@@ -415,7 +415,7 @@ class Jitted:
 
     def __init__(self, f: Callable[..., Any], debug: bool) -> None:
         self.f, self.debug = f, debug
-        self.programs: dict[Any, tuple[Program, Any, list[Any]]] = {}
+        self.programs: dict[Any, tuple[Program, Any, list[Any]] | None] = {}
         update_wrapper(self, f, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -428,24 +428,26 @@ class Jitted:
             elif isinstance(v, Value):
                 return self.f(*args, **kwargs)  # part of a larger graph, or of a derivative
             else:
-                facts.append((tuple(v.shape), str(v.dtype)))
+                facts.append((v.shape, v.dtype))
                 arrays.append(v)
-        if not all(_computes_in(v) for v in arrays):
-            return self.f(*args, **kwargs)
+        key = tree, tuple(facts)
         try:
-            known = self.programs.get((tree, tuple(facts)))
+            seen = key in self.programs
         except TypeError:
             raise DTypeError(
                 "T2", "arrays, numbers and strings as arguments", f"{shown(leaves)}", "Close over it.", who="jit"
             ) from None
+        if not seen:
+            self.programs[key] = self._compile(tree, leaves) if all(map(_computes_in, arrays)) else None
+        known = self.programs[key]
         if known is None:
-            known = self._compile(tree, leaves, tuple(facts))
+            return self.f(*args, **kwargs)
         program, out, fixed = known
         y = program(*arrays)
         found = iter(y if len(program.graph.outputs) > 1 else (y,))
         return trees.tree_unflatten(out, [next(found) if r is _VARIES else r for r in fixed])
 
-    def _compile(self, tree: Any, leaves: list[Any], facts: tuple[Any, ...]) -> tuple[Program, Any, list[Any]]:
+    def _compile(self, tree: Any, leaves: list[Any]) -> tuple[Program, Any, list[Any]]:
         names = [f"x{at}" for at in range(len(leaves))]
 
         def positional(*structured: Any) -> Any:
@@ -453,8 +455,7 @@ class Jitted:
             return self.f(*args, **kwargs)
 
         graph, out, fixed = _traced(positional, tree, leaves, names)
-        self.programs[tree, facts] = known = graph.compile(debug=self.debug), out, fixed
-        return known
+        return graph.compile(debug=self.debug), out, fixed
 
 
 def _computes_in(array: Any) -> bool:
