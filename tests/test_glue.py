@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any
@@ -11,23 +10,15 @@ import flint
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from lunette.number import Array, Dual, Interval, each, primal, total
 from lunette.op import Case, apply
 from lunette.ops import GLUE
 from lunette.ops.glue import Glue
+from test_laws import _two_hundred_bits, all_same, dot, same, seeds  # noqa: F401 (the fixture serves here, too)
 
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in GLUE for k, c in kind.cases.items()]
 every_case = pytest.mark.parametrize(("kind", "case"), CASES)
-seeds = st.integers(0, 2**32 - 1)
-
-
-@pytest.fixture(autouse=True)
-def _two_hundred_bits() -> Iterator[None]:
-    before, flint.ctx.prec = flint.ctx.prec, 200
-    yield
-    flint.ctx.prec = before
 
 
 def options(kind: type[Glue], case: Case) -> tuple[Any, ...]:
@@ -44,24 +35,9 @@ def fill(kind: type[Glue], case: Case, seed: int) -> list[Array]:
     return [each(lambda v: exact(int(v)), cells(rng.integers(low, 4, s))) for s in case.shapes]
 
 
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, flint.arb) or isinstance(b, flint.arb):
-        gap = flint.arb(a) - flint.arb(b)
-        return bool(gap.contains(0)) and bool(abs(gap).upper() < flint.arb(2) ** -150 * (1 + abs(flint.arb(a)).upper()))
-    return bool(a == b)
-
-
-def all_same(a: Array, b: Array) -> bool:
-    return a.shape == b.shape and all(map(same, a.flat, b.flat))
-
-
 def cells(a: Any) -> Array:
     """NumPy turns arrays without axes into their cell wherever it computes."""
     return np.asarray(a, object)
-
-
-def dot(a: Array, b: Array) -> Any:
-    return total([p * q for p, q in zip(a.flat, b.flat, strict=True)])
 
 
 def bound(kind: type[Glue], case: Case) -> Glue:

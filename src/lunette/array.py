@@ -537,14 +537,15 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 
 def _options(function: Callable[..., Any], kind: type[Op], options: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """The options in order, where they are all there is: known names, none of them an array."""
-    defaults = _defaults(function, kind)
+    defaults = defaults_of(function, kind)
     if not options.keys() <= defaults.keys():
         return None
     return tuple([options.get(n, d) for n, d in defaults.items()])
 
 
 @lru_cache
-def _defaults(function: Callable[..., Any], kind: type[Op]) -> dict[str, Any]:
+def defaults_of(function: Callable[..., Any], kind: type[Op]) -> dict[str, Any]:
+    """The options of a public function in order, each with its default."""
     given = parameters_of(function)
     return {n: p.default for n, p in given.items() if n not in (*kind.arrays, "arithmetic")}
 

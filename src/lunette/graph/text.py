@@ -19,10 +19,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from lunette.array import defaults_of
 from lunette.errors import ArgumentError, LunetteError, shown, speaking
 from lunette.graph.graph import DTYPES, SHORT, Graph, Node, Var
 from lunette.number import Array
-from lunette.op import Op, parameters_of
+from lunette.op import Op
 from lunette.ops import ALL, GLUE
 from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
 
@@ -47,8 +48,7 @@ def options_of(kind: type[Op]) -> dict[str, Any]:
     if issubclass(kind, Derivative):
         return options_of(kind.base)
     if kind in ALL:
-        given = parameters_of(ALL[kind])
-        return {n: p.default for n, p in given.items() if n not in (*kind.arrays, "arithmetic")}
+        return defaults_of(ALL[kind], kind)
     return {f.name: f.default for f in fields(kind)}  # type: ignore[arg-type]
 
 
