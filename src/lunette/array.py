@@ -395,13 +395,10 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple
             _forward(call.bound, [dense(a) for a in call.arrays], y, index)
         else:
             arrays = [cells(a) for a in call.arrays]
-            if kind.summed:
-                y[...] = total([op.spec(*one) for _, one in samples(call.bound, arrays)], np.asarray(0, object))
-            else:
+            y[...] = by_specification(call.bound, arrays)
+            if index is not None:
                 for at, one in samples(call.bound, arrays):
-                    y[whole(at)] = op.spec(*one)
-                    if index is not None:
-                        index[at] = op.indices(one[0])  # type: ignore[attr-defined]
+                    index[at] = op.indices(one[0])  # type: ignore[attr-defined]
         return call.result(y) if index is None else (call.result(y), call.result(index))
 
 
@@ -473,6 +470,16 @@ def samples(bound: Bound, arrays: Sequence[Array | None]) -> Iterator[tuple[Shap
     batched = bound.op.batched
     for at in cells_in(bound.batch):
         yield at, [a[at] if a is not None and p in batched else a for p, a in enumerate(arrays)]
+
+
+def by_specification(bound: Bound, arrays: Sequence[Array | None]) -> Array:
+    """An operator on cells of any number type, batch axes included."""
+    y: Array = np.full(bound.out, 0, object)
+    if bound.op.summed:
+        return np.asarray(total([bound.op.spec(*one) for _, one in samples(bound, arrays)], y), object)
+    for at, one in samples(bound, arrays):
+        y[whole(at)] = bound.op.spec(*one)
+    return y
 
 
 # ---- derivatives

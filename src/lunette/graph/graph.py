@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lunette.array import FLOAT, key_of, names_of, plain_options, same_dtype, samples, take, take_integers, whole
+from lunette.array import FLOAT, by_specification, key_of, names_of, plain_options, same_dtype, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
 from lunette.graph.value import Value
-from lunette.number import OBJECT, Array, as_dtype, cells_of, each, is_real, total
+from lunette.number import OBJECT, Array, as_dtype, cells_of, each, is_real
 from lunette.op import Bound, Op, bind
 from lunette.window import Shape, integer, is_sequence
 
@@ -365,24 +365,12 @@ class Graph:
             assert n.bound is not None
             own = [convert(a) if a is not None and a.dtype != OBJECT and a.dtype != np.int64 else a for a in arrays]
             own = [a if a is None or a.dtype == OBJECT else cells_of(a) for a in own]
-            return evaluate(n.bound, own)
+            n.bound.op.check(*own)
+            return by_specification(n.bound, own)
 
         values = dict(self.each(given, compute))
         results = [values[i] if values[i].dtype == OBJECT else convert(values[i]) for i in self.outputs]
         return results[0] if len(results) == 1 else tuple(results)
-
-
-def evaluate(bound: Bound, arrays: Sequence[Array | None]) -> Array:
-    """An operator on cells of any number type, batch axes included."""
-    bound.op.check(*arrays)
-    if bound.op.summed:
-        parts = [bound.op.spec(*one) for _, one in samples(bound, arrays)]
-        zero: Array = np.full(bound.out, 0, object)
-        return np.asarray(total(parts, zero), object)
-    y: Array = np.empty(bound.out, object)
-    for at, one in samples(bound, arrays):
-        y[whole(at)] = bound.op.spec(*one)
-    return y
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
