@@ -83,7 +83,7 @@ struct MaxValue {
         template <int N>
         Cell<N> get(i64 i) const { return {load<N>(v + i)}; }
         template <int N>
-        void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
+        [[gnu::always_inline]] void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
             part_pairs<N>(v + i, even.v, odd.v);
         }
         template <int N>
@@ -175,7 +175,7 @@ struct MaxPlace {
         template <int N>
         Cell<N> get(i64 i) const { return {load<N>(v + i), iota<N, I>(0, 1) + static_cast<I>(base + i)}; }
         template <int N>
-        void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
+        [[gnu::always_inline]] void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
             part_pairs<N>(v + i, even.v, odd.v);
             even.p = iota<N, I>(0, 2) + static_cast<I>(base + i), odd.p = even.p + 1;
         }
@@ -588,9 +588,11 @@ public:
         // An output as far off as a row is long must not read the same cell: see `row`.
         const i64 row = ax.m * ax.stride;
         if (ax.taps > most_taps || (ax.taps - 1) * ax.step >= row || -ax.start > row) return false;
-        i64 readers = (ax.taps + ax.stride - 1) / ax.stride;
+        // Every output is asked by each cell of its window, a vector of cells at a time; handing it out costs as much as
+        // asking about twice a vector, whatever the window.
+        i64 readers = 1;  // many outputs may read the same few cells
         for (int a = 0; a + 1 < pool.rank; ++a) readers *= pool.transposed->axes[a].most;
-        return readers <= WindowRows::most;
+        return pool.window <= 2 * L && readers <= WindowRows::most;
     }
 
     Claims(const Pool& pool, const T* x_end)

@@ -282,8 +282,10 @@ public:
         if (crosses(ax)) across_ = (ax.n + ax.m + 4 * L) * L;
         i64 in = 1, out = 1, window = 1;
         for (int a = 0; a + 1 < pool.rank; ++a) in *= pool.axes[a].n, out *= pool.axes[a].m, window *= pool.axes[a].most;
-        outer_first_ = Op::any_order && 2 * out <= in && window <= WindowRows::most && out * window <= 3 * in &&
-                       !pool.has_empty;
+        // Side by side, rows of tiles are one long row, which is cheaper than joining them two by two.
+        const bool long_row = ax.tiled && ax.stride <= 2 && window <= 2;
+        outer_first_ = Op::any_order && !long_row && !pool.has_empty && 2 * out <= in && window <= WindowRows::most &&
+                       out * window <= 3 * in;
         for (int a = 0; a < pool.rank; ++a) sizes_[a] = levels_[a].rin;
         joined_ = std::clamp<i64>(joined_bytes / (ax.n * static_cast<i64>(sizeof(T)) + 1), 1, most_rows);
         joined_memory_ = outer_first_ ? joined_ * ax.n + 4 * L : 0;

@@ -59,7 +59,7 @@ struct Sum {
         template <int N>
         Cell<N> get(i64 i) const { return {load<N>(v + i)}; }
         template <int N>
-        void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
+        [[gnu::always_inline]] void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
             part_pairs<N>(v + i, even.v, odd.v);
         }
         template <int N>
