@@ -319,7 +319,8 @@ def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, op
             forget()
         _BOUND[key] = bound = _bound_to(kind, arrays, options)
         dtype = dtype_of(bound.op, arrays)
-        if bound.kernels.forward is not None and dtype in FLOAT and not _wants_indices(bound.op):
+        fast = arithmetic == "fast" and bound.kernels.forward is not None
+        if fast and dtype in FLOAT and not _wants_indices(bound.op):
             _QUICK[key] = bound, dtype
     return _BOUND[key]
 
@@ -378,9 +379,16 @@ def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
 # ---- values
 
 
+Arithmetic = Callable[[type[Op], Sequence[Any], tuple[Any, ...]], Any]
+ARITHMETIC: dict[str, Arithmetic] = {}
+"""What computes in an arithmetic other than "fast"; the package lunette.arithmetic fills it."""
+
+
 @on_arrays
 def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
     """The operator on arrays."""
+    if arithmetic != "fast" and _is_other(arithmetic):
+        return ARITHMETIC[arithmetic](kind, operands, options)
     quick = _quickly(kind, operands, arithmetic, options)
     if quick is not None:
         return quick
@@ -400,6 +408,11 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple
                 for at, one in samples(call.bound, arrays):
                     index[at] = op.indices(one[0])  # type: ignore[attr-defined]
         return call.result(y) if index is None else (call.result(y), call.result(index))
+
+
+def _is_other(arithmetic: object) -> bool:
+    """An arithmetic that exists and is not the fast one."""
+    return isinstance(arithmetic, str) and arithmetic in ARITHMETIC
 
 
 def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Array | None:
@@ -489,7 +502,11 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_jvp`: the derivative of an operator in the direction of tangents."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, arithmetic: str = "fast", **options: Any) -> Any:
-        full = (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if type(tangents) is tuple else None
+        full = (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if isinstance(tangents, tuple | list) else None
+        if _is_other(arithmetic):
+            asked = request_at(function, kind, primals, options)
+            check_tangents(tangents, primals)
+            return run(derivative.jvp_of(kind), (*asked.operands, *(full or ())), arithmetic, asked.options)
         quick = _derived_quickly(function, kind, primals, full, arithmetic, options, (derivative.jvp_of(kind),))
         if quick is not None:
             return quick[0]
@@ -519,7 +536,10 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_vjp`: the transposed derivative of an operator, applied to a cotangent."""
 
     def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
-        asked = [derivative.vjp_of(kind, p) for p in range(len(primals))] if isinstance(primals, tuple) else ()
+        asked = [derivative.vjp_of(kind, p) for p in range(len(primals))] if isinstance(primals, tuple | list) else ()
+        if _is_other(arithmetic):
+            at = request_at(function, kind, primals, options)
+            return tuple(run(derived, (*at.operands, cotangent), arithmetic, at.options) for derived in asked)
         quick = _derived_quickly(function, kind, primals, (cotangent,), arithmetic, options, asked)
         if quick is not None:
             return quick

@@ -218,7 +218,7 @@ class Placeholder:
 
 Handler = Callable[[type[Op], Sequence[Any], str, tuple[Any, ...]], Any]
 _on_arrays: list[Handler] = []
-ARITHMETICS = ("fast",)
+ARITHMETICS = ("fast", "rounded", "interval")
 
 
 def on_arrays(handler: Handler) -> Handler:

@@ -1,0 +1,1 @@
+"""Arithmetics other than "fast": correctly rounded results and sound bounds."""
