@@ -9,6 +9,7 @@ executable specification in `ln.spec`. Every operator has `<name>_jvp` and `<nam
 
 from importlib.metadata import version as _version
 
+from lunette import arithmetic as _arithmetic  # noqa: F401 (it registers the arithmetics)
 from lunette import ops as _ops
 from lunette import spec as spec
 from lunette._native import get_num_threads as get_num_threads
@@ -21,6 +22,7 @@ from lunette.errors import ArgumentError as ArgumentError
 from lunette.errors import DTypeError as DTypeError
 from lunette.errors import LunetteError as LunetteError
 from lunette.errors import ShapeError as ShapeError
+from lunette.errors import UndecidedError as UndecidedError
 from lunette.explain import Explanation as Explanation
 from lunette.explain import explain as explain
 from lunette.graph.file import load as load
@@ -123,6 +125,7 @@ __all__ = [
     "LunetteError",
     "Program",
     "ShapeError",
+    "UndecidedError",
     "Var",
     "__version__",
     "abs",

@@ -45,6 +45,10 @@ class DTypeError(LunetteError, TypeError):
     """An argument has a type, or a number type, that the operator cannot serve."""
 
 
+class UndecidedError(LunetteError, ArithmeticError):
+    """A correctly rounded result that neither a proof nor 4096 bits decide."""
+
+
 def shown(value: object) -> str:
     """A value as a refusal quotes it: on one line, and never a long one.
 

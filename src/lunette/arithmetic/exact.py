@@ -1,0 +1,185 @@
+"""The float nearest to an exact value, one cell at a time: for the few that a sum in float64 leaves in doubt.
+
+Rational values are computed with rationals. Values with exp, log and roots are enclosed by balls of growing precision
+until every number of the ball has the same nearest float. That ends unless the value is itself a float or halfway
+between two: a room proves such values with `is_value`, and where it knows no proof, 4096 bits are the end.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any
+
+import flint
+import ml_dtypes
+import numpy as np
+
+from lunette.errors import UndecidedError
+from lunette.number import Array, Number
+
+PRECISIONS = (96, 256, 1024, 4096)
+
+
+# ---- the nearest float of a rational
+
+
+def round_fraction(q: Fraction, dtype: np.dtype[Any]) -> float:
+    """The float of a dtype nearest to a rational, ties to even.
+
+    >>> round_fraction(Fraction(1, 3), np.dtype(np.float16))
+    0.333251953125
+    """
+    if q == 0:
+        return 0.0
+    info = ml_dtypes.finfo(dtype)
+    digits = int(info.nmant) + 1
+    size = abs(q)
+    e = size.numerator.bit_length() - size.denominator.bit_length()
+    e -= size < Fraction(2) ** e  # now 2^e <= size < 2^(e+1)
+    unit = Fraction(2) ** (max(e, int(info.minexp)) - digits + 1)
+    rounded = round(size / unit) * unit  # ties to even
+    y = math.inf if rounded > Fraction(float(info.max)) else float(rounded)
+    return math.copysign(y, q)
+
+
+def boundary_between(low: Fraction, high: Fraction, dtype: np.dtype[Any]) -> Fraction | None:
+    """The float, or the point halfway between two floats, in low..high, if there is just one."""
+    a, b = round_fraction(low, dtype), round_fraction(high, dtype)
+    if math.isinf(a) or math.isinf(b):
+        return None
+    middle = (Fraction(a) + Fraction(b)) / 2
+    return middle if low <= middle <= high else None
+
+
+# ---- sums of products
+
+
+def nearest_sum(terms: Array, dtype: np.dtype[Any], *more: float) -> float:
+    """The float nearest to a sum of floats. An exact zero is +0 unless every term is -0."""
+    every = [*terms.tolist(), *more]
+    try:
+        s = math.fsum(every)
+    except (OverflowError, ValueError):
+        return _strange(every) if not all(map(math.isfinite, every)) else _by_fractions(every, dtype)
+    if s == 0:
+        return -0.0 if every and all(v == 0 and math.copysign(1, v) < 0 for v in every) else 0.0
+    if not math.isfinite(s):
+        return s
+    if dtype == np.float64:
+        return s
+    # s is the nearest float64. Only if it lies halfway between two floats of the dtype does the rest matter.
+    return round_fraction(Fraction(s) + Fraction(math.fsum([*every, -s])), dtype)
+
+
+def _strange(terms: Sequence[float]) -> float:
+    """Infinities and NaN among the terms: what IEEE says, whatever the finite ones add up to."""
+    seen = {v for v in terms if not math.isfinite(v)}
+    return seen.pop() if len(seen) == 1 else math.nan
+
+
+def _by_fractions(terms: Sequence[float], dtype: np.dtype[Any]) -> float:
+    return round_fraction(sum(map(Fraction, terms), Fraction(0)), dtype)
+
+
+def nearest_dot(a: Array, b: Array, dtype: np.dtype[Any], *more: float) -> float:
+    """The float nearest to the sum of the products of two arrays, and of more."""
+    a, b = a.ravel(), b.ravel()
+    with np.errstate(all="ignore"):
+        p = a * b
+    if dtype != np.float64:
+        return nearest_sum(p, dtype, *more)  # products of floats of 24 bits are floats of 53
+    plain = np.isfinite(p) & (abs(a) < 2.0**900) & (abs(b) < 2.0**900) & ((abs(p) > 2.0**-900) | (a == 0) | (b == 0))
+    if plain.all():
+        from lunette.arithmetic.sums import product
+
+        p, rest = product(a, b)
+        # The low parts are zeros of either sign where products are exact: only those of other terms count.
+        return nearest_sum(np.concatenate([p, rest[rest != 0]]), dtype, *more)
+    if not (np.isfinite(a).all() and np.isfinite(b).all() and all(map(math.isfinite, more))):
+        return _strange([*np.where(np.isfinite(a) & np.isfinite(b), 0.0, p).tolist(), *more])
+    exact = [Fraction(u) * Fraction(v) for u, v in zip(a.tolist(), b.tolist(), strict=True)]
+    whole = sum([*exact, *map(Fraction, more)], Fraction(0))
+    return nearest_sum(p, dtype, *more) if not any(exact) else round_fraction(whole, dtype)
+
+
+# ---- any value
+
+
+Proof = Callable[[Fraction], bool]
+
+
+def nearest_of_balls(value: Callable[[], Any], dtype: np.dtype[Any], is_value: Proof, name: str) -> float:
+    """Refine until decided; `is_value` proves that the value is a rational, where such a proof is known."""
+    for bits in PRECISIONS:
+        with precision(bits):
+            y = decided_ball(value(), dtype, is_value)
+        if y is not None:
+            return y
+    raise undecided(name)
+
+
+def decided_ball(value: Any, dtype: np.dtype[Any], is_value: Proof | None = None) -> float | None:
+    """The nearest float of every number in a ball, if that is one float."""
+    ball = flint.arb(value)
+    if not ball.is_finite():
+        return None
+    low, high = fraction(ball.lower()), fraction(ball.upper())
+    y, z = round_fraction(low, dtype), round_fraction(high, dtype)
+    if y == z and math.copysign(1, y) == math.copysign(1, z):
+        return y
+    candidate = boundary_between(low, high, dtype) if is_value is not None else None
+    if candidate is not None and is_value is not None and is_value(candidate):
+        return round_fraction(candidate, dtype)
+    return None
+
+
+def undecided(name: str) -> UndecidedError:
+    """Rule R1."""
+    return UndecidedError(
+        "R1",
+        "a value that 4096 bits tell from a float and from the point halfway between two",
+        "one that they do not",
+        'No proof is known for this window: use arithmetic="interval" or "fast".',
+        who=name,
+    )
+
+
+def unproved(q: Fraction) -> bool:
+    """Where no proof is known."""
+    return False
+
+
+def fraction(a: Any) -> Fraction:
+    """An exact ball as a rational."""
+    q = a.fmpq()
+    return Fraction(int(q.p), int(q.q))
+
+
+def cells_as(a: Array, number: Callable[[float], Number]) -> Array:
+    """Cells as exact numbers of another type."""
+    out: Array = np.empty(a.shape, object)
+    out.ravel()[:] = [number(v) for v in a.ravel().tolist()]
+    return out
+
+
+def tame(a: Array) -> Array:
+    """Finite cells so far from overflow that only infinities make one."""
+    return np.where(np.isfinite(a) & (abs(a) > 2.0**900), np.copysign(2.0**900, a), a)
+
+
+_PRECISION = threading.RLock()  # flint has one precision for all threads
+
+
+@contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """Balls of so many bits."""
+    with _PRECISION:
+        before, flint.ctx.prec = flint.ctx.prec, bits
+        try:
+            yield
+        finally:
+            flint.ctx.prec = before

@@ -1,0 +1,222 @@
+"""Sums that know how far they are from the exact sum, made by the float64 kernels, and the float nearest to them.
+
+Two ways, one for each width of the operands, both proved below:
+
+- *coarse*, for operands of at most 24 bits. Products of two of them are exact in float64 and far from overflow and
+  underflow, so a kernel's result is off by at most gamma(h) * size, where size bounds the sum of the terms' absolute
+  values: the bound that every summing kernel keeps (lunette.arithmetic.error). float64 has 29 bits more than float32,
+  so nearly every sum decides its rounding.
+- *fine*, for float64 operands. Each factor is cut into slices of so few bits that every sum of products of two slices
+  is exact in float64, in whatever order it is taken: the kernels, whose order depends on threads and instruction sets,
+  give the same bits. The exact partial results are added as pairs hi + lo of floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from lunette.arithmetic.error import gamma, height
+from lunette.number import Array
+from lunette.window import Shape
+
+U: Final = 2.0**-53
+ROOM: Final = 800  # exponents of this size leave room for every product and every low part
+DOUBLE: Final = np.dtype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Exact values within `radius` of hi + lo; `lo` is None in the coarse way."""
+
+    hi: Array
+    lo: Array | None
+    radius: Array | float
+
+    def __add__(self, more: Array) -> Sum:
+        """Plus exact numbers."""
+        hi = self.hi + more
+        if self.lo is None:
+            return Sum(hi, None, self.radius + U * abs(hi))
+        error = _sum_error(self.hi, more, hi)
+        lo = self.lo + error
+        return Sum(hi, lo, self.radius + U * abs(lo))
+
+    def plus(self, other: Sum) -> Sum:
+        """Plus another sum."""
+        both = self + other.hi
+        if both.lo is not None and other.lo is not None:
+            lo = both.lo + other.lo
+            return Sum(both.hi, lo, both.radius + other.radius + U * abs(lo))
+        return Sum(both.hi, both.lo, both.radius + other.radius)
+
+    def over(self, divisor: Array | float) -> Sum:
+        """Divided by exact numbers other than zero."""
+        radius = self.radius / abs(divisor)
+        q = self.hi / divisor
+        if self.lo is None:
+            return Sum(q, None, radius * (1 + 4 * U) + U * abs(q))
+        # The remainder of a rounded quotient is a float; what is left of it is divided once more.
+        p, e = product(q, divisor)
+        lo = ((self.hi - p) - e + self.lo) / divisor
+        return Sum(q, lo, radius * (1 + 4 * U) + 8 * U * abs(lo) + 2.0**-1000)
+
+
+def _sum_error(a: Array, b: Array, s: Array) -> Array:
+    """A + b - s exactly, where s = a + b rounded (Knuth)."""
+    t = s - a
+    error: Array = (a - (s - t)) + (b - t)
+    return error
+
+
+def product(a: Any, b: Any) -> tuple[Any, Any]:
+    """A * b as an exact pair (Dekker), far from overflow and underflow."""
+    p = a * b
+    ah, bh = _halves(a), _halves(b)
+    al, bl = a - ah, b - bh
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def _halves(a: Any) -> Any:
+    c = a * 134217729.0  # 2^27 + 1
+    return c - (c - a)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How the sums of one call are made."""
+
+    coarse: bool
+
+    def of(
+        self,
+        kernel: Callable[..., None],
+        factors: Sequence[Array],
+        out: Shape,
+        terms: int,
+        size: Callable[[], Array | float],
+    ) -> Sum | None:
+        """The sums of at most `terms` products of `factors` (one or two arrays) that a kernel makes: (*factors, y).
+
+        `size` bounds the sum of the absolute values of the finite terms of each output. None: out of range.
+        """
+        if self.coarse:
+            y = np.empty(out, DOUBLE)
+            kernel(*factors, y)
+            # size is made of some operations on floats: its own error is far below 2^-20.
+            return Sum(y, None, gamma(height(terms), U) * (1 + 2.0**-20) * size())
+        return _sliced(kernel, factors, out, terms)
+
+
+def _sliced(kernel: Callable[..., None], factors: Sequence[Array], out: Shape, terms: int) -> Sum | None:
+    # So many bits that the sum of all products of slices has at most 53; and few enough for _slices to round.
+    bits = min((53 - (max(terms, 1) - 1).bit_length()) // len(factors), 50)
+    if bits <= 8:
+        return None
+    count = ceil(80 / bits)
+    strange = not all(np.isfinite(f).all() for f in factors)
+    scaled = [_scaled(np.where(np.isfinite(f), f, 0.0) if strange else f) for f in factors]
+    exponent = sum(e for _, e in scaled)
+    if any(abs(e) > ROOM for _, e in scaled) or abs(exponent) > ROOM:
+        return None
+    cut = [_slices(f, bits, count) for f, _ in scaled]
+    parts = [p for p, _ in cut]
+    hi, lo, y, n = np.zeros(out), np.zeros(out), np.empty(out), 0
+    for level in range(count):
+        for chosen in _pairs(parts, level):
+            kernel(*chosen, y)
+            s = hi + y
+            lo += _sum_error(hi, y, s)
+            hi, n = s, n + 1
+    whole = all(w for _, w in cut) and sum(len(p) - 1 for p in parts) < count
+    # Scaled factors are <= 1 and slice p is <= 2^-(p*bits), so each product left out is <= 2^-(count*bits), and there
+    # are fewer than (count+1)^2 of them in a term; lo is off by fewer than n^2 roundings of parts <= 2*terms*2^-53.
+    left_out = 0.0 if whole else (count + 1) ** 2 * 2.0 ** -(count * bits)
+    radius: Any = terms * (left_out + (2 * n * n * U * U if lo.any() else 0.0))
+    result = Sum(np.ldexp(hi, exponent), np.ldexp(lo, exponent), np.ldexp(radius, exponent))
+    return _with_signs(result, kernel, factors, strange)
+
+
+def _with_signs(s: Sum, kernel: Callable[..., None], factors: Sequence[Array], strange: bool) -> Sum:
+    """What slices forget: infinities and NaN, and the sign of a sum of zeros. Signs alone tell both."""
+    zeros = (s.hi == 0) & (np.asarray(s.radius) == 0)
+    if not strange and not zeros.any():
+        return s
+    signs = np.empty(s.hi.shape)
+    kernel(*(np.where(np.isfinite(f) & (f != 0), np.copysign(1.0, f), f) for f in factors), signs)
+    hi = np.where(zeros & (signs == 0), signs, s.hi)
+    touched = ~np.isfinite(signs)
+    return Sum(np.where(touched, signs, hi), s.lo, s.radius)
+
+
+def _scaled(a: Array) -> tuple[Array, int]:
+    """(a * 2^-e, e) with every |cell| <= 1."""
+    top = float(abs(a).max(initial=0.0))
+    e = int(np.frexp(top)[1]) if np.isfinite(top) else 10**6
+    return (np.ldexp(a, -e) if abs(e) <= ROOM else a), e
+
+
+def _slices(a: Array, bits: int, count: int) -> tuple[list[Array], bool]:
+    """Multiples of 2^-bits, 2^-2*bits ...: each at most 2^bits of its units; and whether they are all of a."""
+    slices, rest = [], a
+    for p in range(1, count + 1):
+        # |rest| <= 2^(51 - p*bits), so adding this stays among numbers whose last place is 2^-(p*bits).
+        anchor = 3 * 2.0 ** (51 - p * bits)
+        part = (rest + anchor) - anchor
+        slices.append(part)
+        rest = rest - part
+        if not rest.any():
+            return slices, True
+    return slices, False
+
+
+def _pairs(parts: Sequence[Sequence[Array]], level: int) -> list[tuple[Array, ...]]:
+    """The slices of each factor whose numbers add up to a level."""
+    if len(parts) == 1:
+        return [(parts[0][level],)] if level < len(parts[0]) else []
+    first, second = parts
+    return [(first[p], second[level - p]) for p in range(level + 1) if p < len(first) and level - p < len(second)]
+
+
+# ---- the nearest float
+
+
+def decided(s: Sum, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """The nearest floats of a dtype, and where they are in doubt."""
+    if s.lo is None:
+        # Computing the ends rounds by less than 2^-52 of their size.
+        slack = s.radius * (1 + 2.0**-40) + 2.0**-52 * abs(s.hi)
+        low, high = nearest(s.hi - slack, dtype), nearest(s.hi + slack, dtype)
+    else:
+        top = s.hi + s.lo
+        rest = _sum_error(s.hi, s.lo, top)
+        slack = s.radius * (1 + 2.0**-40) + 2.0**-104 * abs(top)
+        low, high = nearest(top + (rest - slack), dtype), nearest(top + (rest + slack), dtype)
+    exact_zero = (s.hi == 0) & (np.asarray(s.radius) == 0)
+    y: Array = np.where(exact_zero, s.hi, low) if exact_zero.any() else low
+    strange = ~np.isfinite(s.hi)
+    if strange.any():
+        y = np.where(strange, s.hi, y)
+    doubt = (low != high) & ~strange & ~exact_zero
+    if s.lo is not None:  # the scaling of a result that is subnormal rounds again
+        doubt |= (abs(s.hi) < 2.0**-960) & (s.hi != 0)
+    return nearest(y, dtype), doubt
+
+
+def nearest(a: Array, dtype: np.dtype[Any]) -> Array:
+    """Float64 numbers rounded once to a dtype, ties to even."""
+    with np.errstate(all="ignore"):
+        if dtype != ml_dtypes.bfloat16:
+            return a.astype(dtype, copy=False)
+        # Rounding to odd on the way to float32 keeps the second rounding right.
+        f = a.astype(np.float32)
+        bits = f.view(np.int32).copy()
+        inexact = np.isfinite(f) & (f != a)
+        away = inexact & (abs(f.astype(np.float64)) > abs(a))
+        bits = np.where(inexact, (bits - away) | 1, bits)
+        return bits.view(np.float32).astype(dtype)
