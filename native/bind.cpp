@@ -13,6 +13,7 @@
 #include <string>
 #include <tuple>
 
+#include "decide.hpp"
 #include "isa.hpp"
 #include "plan.hpp"
 #include "threads.hpp"
@@ -529,6 +530,15 @@ void bind_glue(nb::module_& m) {
             });
         });
     }, "code"_a, "outer"_a, "classes"_a, "inner"_a, "(labels, y)");
+
+    m.def("decide", [](i64 outer, i64 groups, i64 channels, i64 inner) {
+        fits(groups > 0 && channels % groups == 0);
+        const i64 rows = product({outer, channels}), n = product({rows, inner});
+        return task({in<double>(n), in<double>(product({outer, groups, inner})), in<double>(channels), out<float>(n),
+                     out<i64>(rows)}, [=](Args a) {
+            decide({outer, groups, channels, inner}, a[0], a[1], a[2], a[3], a[4]);
+        });
+    }, "outer"_a, "groups"_a, "channels"_a, "inner"_a, "(hi, rows, columns, y, doubts per row)");
 }
 
 }  // namespace

@@ -115,3 +115,6 @@ def concat(code: str, outer: int, inners: Sequence[int]) -> Task:
 
 def one_hot(code: str, outer: int, classes: int, inner: int) -> Task:
     """(labels, y)"""
+
+def decide(outer: int, groups: int, channels: int, inner: int) -> Task:
+    """(hi, rows, columns, y, doubts per row)"""

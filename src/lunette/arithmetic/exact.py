@@ -18,6 +18,7 @@ import flint
 import ml_dtypes
 import numpy as np
 
+from lunette.arithmetic.sums import nearest, product
 from lunette.errors import UndecidedError
 from lunette.number import Array, Number
 
@@ -69,10 +70,18 @@ def nearest_sum(terms: Array, dtype: np.dtype[Any], *more: float) -> float:
         return -0.0 if every and all(v == 0 and math.copysign(1, v) < 0 for v in every) else 0.0
     if not math.isfinite(s):
         return s
-    if dtype == np.float64:
-        return s
-    # s is the nearest float64. Only if it lies halfway between two floats of the dtype does the rest matter.
+    if dtype == np.float64 or not is_halfway(s, dtype):
+        return float(nearest(np.array(s), dtype))  # s is the nearest float64: rounding it again is right
     return round_fraction(Fraction(s) + Fraction(math.fsum([*every, -s])), dtype)
+
+
+def is_halfway(a: float, dtype: np.dtype[Any]) -> bool:
+    """Whether a float64 may lie halfway between two floats of a narrower dtype."""
+    # Such a number has few digits: the last 53 - digits - 1 of its 53 are zero, or it is subnormal in the dtype.
+    digits = int(ml_dtypes.finfo(dtype).nmant) + 2
+    m, e = math.frexp(a)
+    few = math.ldexp(m, digits)
+    return few == int(few) or e < int(ml_dtypes.finfo(dtype).minexp) + 2
 
 
 def _strange(terms: Sequence[float]) -> float:
@@ -85,17 +94,31 @@ def _by_fractions(terms: Sequence[float], dtype: np.dtype[Any]) -> float:
     return round_fraction(sum(map(Fraction, terms), Fraction(0)), dtype)
 
 
+def tree_sums(a: Array) -> Array:
+    """The sums of rows by halves: each term passes through two roundings for every digit of their number, at most."""
+    while a.shape[-1] > 1:
+        half = a.shape[-1] // 2
+        rest = a[..., 2 * half :]
+        a = a[..., :half] + a[..., half : 2 * half]
+        if rest.size:
+            a[..., :1] += rest
+    return a[..., 0] if a.shape[-1] else np.zeros(a.shape[:-1])
+
+
 def nearest_dot(a: Array, b: Array, dtype: np.dtype[Any], *more: float) -> float:
     """The float nearest to the sum of the products of two arrays, and of more."""
     a, b = a.ravel(), b.ravel()
     with np.errstate(all="ignore"):
         p = a * b
-    if dtype != np.float64:
-        return nearest_sum(p, dtype, *more)  # products of floats of 24 bits are floats of 53
+    if dtype != np.float64:  # products of floats of 24 bits are floats of 53
+        s, bound = float(tree_sums(p)), float(tree_sums(abs(p)))
+        for v in more:
+            s, bound = s + v, bound + abs(v)
+        slack = (bound + abs(s)) * (2 * p.size.bit_length() + 8) * 2.0**-53
+        low, high = nearest(np.array([s - slack, s + slack]), dtype)
+        return float(low) if low == high and low != 0 and math.isfinite(low) else nearest_sum(p, dtype, *more)
     plain = np.isfinite(p) & (abs(a) < 2.0**900) & (abs(b) < 2.0**900) & ((abs(p) > 2.0**-900) | (a == 0) | (b == 0))
     if plain.all():
-        from lunette.arithmetic.sums import product
-
         p, rest = product(a, b)
         # The low parts are zeros of either sign where products are exact: only those of other terms count.
         return nearest_sum(np.concatenate([p, rest[rest != 0]]), dtype, *more)

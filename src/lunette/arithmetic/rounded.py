@@ -8,6 +8,7 @@ computed one by one: `nearest_at`. Nothing of this depends on threads, batches, 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -31,10 +32,11 @@ from lunette.arithmetic.exact import (
     precision,
     round_fraction,
     tame,
+    tree_sums,
     undecided,
     unproved,
 )
-from lunette.arithmetic.sums import DOUBLE, Sum, Sums, U, decided, nearest
+from lunette.arithmetic.sums import DOUBLE, Outer, Sum, Sums, U, decided, nearest
 from lunette.array import Call, by_specification, cells, computing, prepare, run
 from lunette.number import OBJECT, Array, cells_in, total
 from lunette.number import mean as mean_of
@@ -130,10 +132,20 @@ def round_call(call: Call) -> Array:
         return nearest_everywhere(op, task, *arrays)
     y, doubt = decided(s, call.dtype)
     y = y.reshape(call.bound.out)
-    for at in map(tuple, np.argwhere(doubt.reshape(call.bound.out)).tolist()):
+    if doubt.size and task.sums.coarse:
+        doubt = look_again(op, task, y, doubt, *arrays)
+    COUNTS.update({"outputs": y.size, "undecided": doubt.size})
+    for at in (
+        zip(*(places.tolist() for places in np.unravel_index(doubt, y.shape)), strict=True)
+        if y.ndim
+        else [()] * len(doubt)
+    ):
         y[at] = nearest_at(op, task, at, *arrays)
     return y
 
+
+COUNTS: Counter[str] = Counter()
+"""How many outputs there were, and how many of them needed their exact value, since this was cleared."""
 
 EXACT: tuple[type[Op], ...] = (
     *(Add, Sub, Mul, Div, Maximum, Minimum, Gate, Equal, Prefer),
@@ -189,10 +201,14 @@ def _(op: Conv, task: Task, *arrays: Array | None) -> Sum | None:
 
 def _squares(a: Array, groups: int, d: int) -> Array:
     """The sums of squares over the channels of each group."""
-    a = finite(a)
     at = a.ndim - d
-    split = a.reshape(*a.shape[: at - 1], groups, a.shape[at - 1] // groups, *a.shape[at:])
-    return np.ascontiguousarray((split * split).sum(axis=at))
+    shape = (prod(a.shape[: at - 1]), groups, a.shape[at - 1] // groups, prod(a.shape[at:]))
+    split = a.reshape(shape)
+    q = np.einsum("ngcs,ngcs->ngs", split, split)
+    if not np.isfinite(q).all():
+        split = finite(split)
+        q = np.einsum("ngcs,ngcs->ngs", split, split)
+    return q.reshape(*a.shape[: at - 1], groups, *a.shape[at:])
 
 
 def _grouped(op: Conv, task: Task, w: Array) -> tuple[Kernels, Array]:
@@ -206,25 +222,34 @@ def _grouped(op: Conv, task: Task, w: Array) -> tuple[Kernels, Array]:
 
 def _weight_norms(op: Conv, w: Array, channels: int, of_result: bool) -> Array:
     """The norm of the weights that meet each channel of the result, or of x."""
-    q = (finite(w) ** 2).sum(axis=tuple(range(2, w.ndim)))  # (first, second)
-    first = (type(op).ends(op, 0, 1)[0] == 0) == of_result  # the first axis of w counts these channels
-    norms = q.sum(axis=1) if first else q.reshape(op.groups, q.shape[0] // op.groups, q.shape[1]).sum(axis=1).ravel()
-    return np.sqrt(norms.reshape(channels, *(1,) * op.window.d))
+    first = isinstance(op, ConvTranspose) != of_result  # the first axis of w counts these channels
+    k = prod(w.shape[2:])
+    rows = (
+        w.reshape(w.shape[0], w.shape[1] * k) if first else w.reshape(op.groups, w.shape[0] // op.groups, w.shape[1], k)
+    )
+    how = "ij,ij->i" if first else "gijk,gijk->gj"
+    q = np.einsum(how, rows, rows)
+    if not np.isfinite(q).all():
+        rows = finite(rows)
+        q = np.einsum(how, rows, rows)
+    return np.sqrt(q.reshape(channels, *(1,) * op.window.d))
 
 
 def _spread(per_group: Array, channels: int, d: int) -> Array:
     """A value per group, given to all its channels."""
+    if per_group.shape[per_group.ndim - d - 1] == 1:
+        return per_group
     return np.repeat(per_group, channels // per_group.shape[-d - 1], axis=per_group.ndim - d - 1)
 
 
-def _conv_size(op: Conv, task: Task, x: Array, w: Array) -> Array:
+def _conv_size(op: Conv, task: Task, x: Array, w: Array) -> Outer:
     d = op.window.d
     kernels, ones = _grouped(op, task, w)
     assert kernels.forward is not None
     channels = task.bound.out[len(task.batch)]
     met = np.empty((*task.batch, op.groups, *task.bound.out[len(task.batch) + 1 :]))
     kernels.forward(_squares(x, op.groups, d), ones, None, met)
-    return _spread(np.sqrt(met), channels, d) * _weight_norms(op, w, channels, True)
+    return Outer(_spread(np.sqrt(met), channels, d), _weight_norms(op, w, channels, True))
 
 
 @sum_of.register(Jvp)
@@ -281,13 +306,13 @@ def _(op: Conv, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
 
     if wrt == 0:
 
-        def size() -> Array:
+        def size() -> Outer:
             small, ones = _grouped(op, task, w)
             of_g = _squares(g, op.groups, d)
             met = np.empty((*task.batch, op.groups, *x.shape[x.ndim - d :]))
             small.vjp[0](met, ones, None, of_g, met)
             ins = x.shape[-d - 1]
-            return _spread(np.sqrt(met), ins, d) * _weight_norms(op, w, ins, False)
+            return Outer(_spread(np.sqrt(met), ins, d), _weight_norms(op, w, ins, False))
 
         return task.sums.of(lambda w, g, y: kernels[0](x, w, b, g, y), (w, g), x.shape, channels // op.groups * k, size)
     if wrt == 1:
@@ -389,12 +414,12 @@ def _pulled(
     whole = pull(share.hi)
     if whole is None or share.lo is None:
         # The coarse shares were rounded once more than the kernel knows.
-        return None if whole is None else replace(whole, radius=whole.radius + 2.0**-52 * readers * greatest(g, axes))
+        return None if whole is None else replace(whole, radius=whole.width + 2.0**-52 * readers * greatest(g, axes))
     low = pull(np.broadcast_to(share.lo, g.shape).copy())
     if low is None:
         return None
     both = whole.plus(low)
-    return replace(both, radius=both.radius + readers * np.max(share.radius))
+    return replace(both, radius=both.width + readers * np.max(share.width))
 
 
 @push_of.register(MaxPool)
@@ -442,10 +467,10 @@ def _(op: MatMul, task: Task, *arrays: Array | None) -> Sum | None:
     if forward is None:
         return None
 
-    def size() -> Array:
+    def size() -> Outer:
         rows = np.sqrt((finite(x) ** 2).sum(axis=-2 if op.turn_x else -1))
         columns = np.sqrt((finite(y) ** 2).sum(axis=-1 if op.turn_y else -2))
-        return np.asarray(rows[..., :, None] * columns[..., None, :])
+        return Outer(rows[..., :, None], columns[..., None, :])
 
     return task.sums.of(forward, (x, y), task.bound.out, op.sizes(x.shape, y.shape)[2], size)
 
@@ -563,11 +588,18 @@ def _meeting(op: Conv, x: Array, w: Array, n: Shape, c: int, o: Shape) -> tuple[
     """The cells of x and of w whose products make one cell of the result."""
     ins, outs = _ends(op, x, w, op.window.d)
     reach = [a.reach(p, m) for a, p, m in zip(op.window.axes, o, _tail(x, op), strict=True)]
-    i = [r.i + r.i_step * np.arange(r.count) for r in reach]
-    k = [r.k + r.k_step * np.arange(r.count) for r in reach]
+    i, k = [_run(r.i, r.i_step, r.count) for r in reach], [_run(r.k, r.k_step, r.count) for r in reach]
     q, kept = divmod(c, outs)
-    cells_x = x[n][q * ins : (q + 1) * ins][np.ix_(range(ins), *i)]
-    return cells_x, _row(op, w, q, ins, outs)[:, kept][np.ix_(range(ins), *k)]
+    cells_x = x[(*n, slice(q * ins, (q + 1) * ins), *i)]
+    if isinstance(op, ConvTranspose):
+        return cells_x, w[(slice(q * ins, (q + 1) * ins), kept, *k)]
+    return cells_x, w[(c, slice(None), *k)]
+
+
+def _run(first: int, step: int, count: int) -> slice:
+    """So many cells, a step apart."""
+    stop = first + step * count
+    return slice(first, None if stop < 0 else stop, step) if count else slice(0)
 
 
 @nearest_at.register(Conv)
@@ -660,6 +692,47 @@ def _(op: Conv, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> f
     flat_x, flat_g = x.reshape(-1, *x.shape[x.ndim - d - 1 :]), g.reshape(-1, *g.shape[g.ndim - d - 1 :])
     samples = range(len(flat_x))
     return nearest_dot(flat_x[:, j][np.ix_(samples, *is_)], flat_g[:, c][np.ix_(samples, *os)], task.dtype)
+
+
+@singledispatch
+def look_again(op: Op, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
+    """Fill in what a second, better sum decides of the flat places in doubt; the rest of them."""
+    return doubt
+
+
+@look_again.register(Conv)
+def _(op: Conv, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
+    x, w, b = arrays
+    assert x is not None and w is not None
+    if isinstance(op, ConvTranspose):
+        return doubt
+    ins, outs = _ends(op, x, w, op.window.d)
+    terms = ins * prod(w.shape[2:])
+    rest = []
+    for first in range(0, doubt.size, step := max(1, 2**20 // max(terms, 1))):
+        some = doubt[first : first + step]
+        samples, c, *o = np.unravel_index(some, (prod(task.batch), *task.bound.out[len(task.batch) :]))
+        # Flat places of the cells of x, channel by channel and tap by tap; absent ones are read as zeros.
+        at = ((samples * ins * op.groups + c // outs * ins)[:, None] + np.arange(ins)).reshape(len(some), ins)
+        there = np.ones((len(some), 1), bool)
+        for a, p, n in zip(op.window.axes, o, _tail(x, op), strict=True):
+            assert isinstance(a, Axis)
+            i = (p * a.stride - a.lo)[:, None] + np.arange(a.kernel) * a.dilation
+            at = (at[:, :, None] * n + i[:, None, :]).reshape(len(some), -1)
+            inside = (i >= 0) & (i < n)
+            there = (there[:, :, None] & inside[:, None, :]).reshape(len(some), -1)
+        there = np.tile(there, (1, ins))
+        cells_x = np.where(there, x.ravel()[np.where(there, at, 0)], 0.0)
+        terms_of = cells_x * w.reshape(len(w), -1)[c]
+        s, size = tree_sums(terms_of), tree_sums(abs(terms_of))
+        bias = 0.0 if b is None else b[c]
+        slack = gamma(2 * terms.bit_length() + 4, U) * (size + abs(s) + abs(bias))
+        found, left = decided(Sum(s + bias, None, slack), task.dtype)
+        known = np.isfinite(size)  # an absent cell is no zero where it meets an infinite weight
+        known[left] = False
+        y.ravel()[some[known]] = found[known]
+        rest.append(some[~known])
+    return np.concatenate(rest)
 
 
 # ---- one cell of a pool: its window, or the windows that read it

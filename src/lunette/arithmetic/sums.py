@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 
+from lunette import _native
 from lunette.arithmetic.error import gamma, height
 from lunette.number import Array
 from lunette.window import Shape
@@ -31,40 +32,62 @@ DOUBLE: Final = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
+class Outer:
+    """A radius as a product of two arrays that are broadcast: their product is never made as a whole."""
+
+    rows: Array
+    columns: Array
+
+    def array(self) -> Array:
+        return np.asarray(self.rows * self.columns)
+
+
+Radius = Array | float | Outer
+
+
+@dataclass(frozen=True, slots=True)
 class Sum:
-    """Exact values within `radius` of hi + lo; `lo` is None in the coarse way."""
+    """Exact values within `radius` of hi + lo, but for one rounding of hi in the coarse way, where `lo` is None."""
 
     hi: Array
     lo: Array | None
-    radius: Array | float
+    radius: Radius
+    rounded: bool = False
+    """Whether hi was rounded since the radius was taken; `decided` allows for one rounding."""
+
+    @property
+    def width(self) -> Array | float:
+        """The radius as one array, with what rounding hi has added."""
+        radius = self.radius.array() if isinstance(self.radius, Outer) else self.radius
+        return radius + U * abs(self.hi) if self.rounded else radius
 
     def __add__(self, more: Array) -> Sum:
         """Plus exact numbers."""
         hi = self.hi + more
         if self.lo is None:
-            return Sum(hi, None, self.radius + U * abs(hi))
+            return Sum(hi, None, self.width if self.rounded else self.radius, True)
         error = _sum_error(self.hi, more, hi)
         lo = self.lo + error
-        return Sum(hi, lo, self.radius + U * abs(lo))
+        return Sum(hi, lo, self.width + U * abs(lo))
 
     def plus(self, other: Sum) -> Sum:
         """Plus another sum."""
         both = self + other.hi
         if both.lo is not None and other.lo is not None:
             lo = both.lo + other.lo
-            return Sum(both.hi, lo, both.radius + other.radius + U * abs(lo))
-        return Sum(both.hi, both.lo, both.radius + other.radius)
+            return Sum(both.hi, lo, both.width + other.width + U * abs(lo))
+        return Sum(both.hi, both.lo, both.width + other.width)
 
     def over(self, divisor: Array | float) -> Sum:
         """Divided by exact numbers other than zero."""
-        radius = self.radius / abs(divisor)
         q = self.hi / divisor
+        radius = self.width / abs(divisor) * (1 + 4 * U)
         if self.lo is None:
-            return Sum(q, None, radius * (1 + 4 * U) + U * abs(q))
+            return Sum(q, None, radius, True)
         # The remainder of a rounded quotient is a float; what is left of it is divided once more.
         p, e = product(q, divisor)
         lo = ((self.hi - p) - e + self.lo) / divisor
-        return Sum(q, lo, radius * (1 + 4 * U) + 8 * U * abs(lo) + 2.0**-1000)
+        return Sum(q, lo, radius + 8 * U * abs(lo) + 2.0**-1000)
 
 
 def _sum_error(a: Array, b: Array, s: Array) -> Array:
@@ -99,7 +122,7 @@ class Sums:
         factors: Sequence[Array],
         out: Shape,
         terms: int,
-        size: Callable[[], Array | float],
+        size: Callable[[], Radius],
     ) -> Sum | None:
         """The sums of at most `terms` products of `factors` (one or two arrays) that a kernel makes: (*factors, y).
 
@@ -109,7 +132,11 @@ class Sums:
             y = np.empty(out, DOUBLE)
             kernel(*factors, y)
             # size is made of some operations on floats: its own error is far below 2^-20.
-            return Sum(y, None, gamma(height(terms), U) * (1 + 2.0**-20) * size())
+            relative = gamma(height(terms), U) * (1 + 2.0**-20)
+            bound = size()
+            if isinstance(bound, Outer):
+                return Sum(y, None, Outer(bound.rows * relative, bound.columns))
+            return Sum(y, None, bound * relative)
         return _sliced(kernel, factors, out, terms)
 
 
@@ -144,14 +171,14 @@ def _sliced(kernel: Callable[..., None], factors: Sequence[Array], out: Shape, t
 
 def _with_signs(s: Sum, kernel: Callable[..., None], factors: Sequence[Array], strange: bool) -> Sum:
     """What slices forget: infinities and NaN, and the sign of a sum of zeros. Signs alone tell both."""
-    zeros = (s.hi == 0) & (np.asarray(s.radius) == 0)
+    zeros = (s.hi == 0) & (np.asarray(s.width) == 0)
     if not strange and not zeros.any():
         return s
     signs = np.empty(s.hi.shape)
     kernel(*(np.where(np.isfinite(f) & (f != 0), np.copysign(1.0, f), f) for f in factors), signs)
     hi = np.where(zeros & (signs == 0), signs, s.hi)
     touched = ~np.isfinite(signs)
-    return Sum(np.where(touched, signs, hi), s.lo, s.radius)
+    return Sum(np.where(touched, signs, hi), s.lo, s.width)
 
 
 def _scaled(a: Array) -> tuple[Array, int]:
@@ -187,25 +214,53 @@ def _pairs(parts: Sequence[Sequence[Array]], level: int) -> list[tuple[Array, ..
 
 
 def decided(s: Sum, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """The nearest floats of a dtype, and where they are in doubt."""
-    if s.lo is None:
-        # Computing the ends rounds by less than 2^-52 of their size.
-        slack = s.radius * (1 + 2.0**-40) + 2.0**-52 * abs(s.hi)
-        low, high = nearest(s.hi - slack, dtype), nearest(s.hi + slack, dtype)
+    """The nearest floats of a dtype, and the flat places where they are in doubt."""
+    y = np.empty(s.hi.shape, dtype)
+    if dtype != np.float32 or s.hi.ndim == 0:
+        return y, _decide(y, s.hi, s.lo, s.width)
+    if isinstance(s.radius, Outer):
+        rows, columns = s.radius.rows, s.radius.columns
     else:
-        top = s.hi + s.lo
-        rest = _sum_error(s.hi, s.lo, top)
-        slack = s.radius * (1 + 2.0**-40) + 2.0**-104 * abs(top)
-        low, high = nearest(top + (rest - slack), dtype), nearest(top + (rest + slack), dtype)
-    exact_zero = (s.hi == 0) & (np.asarray(s.radius) == 0)
-    y: Array = np.where(exact_zero, s.hi, low) if exact_zero.any() else low
-    strange = ~np.isfinite(s.hi)
-    if strange.any():
-        y = np.where(strange, s.hi, y)
-    doubt = (low != high) & ~strange & ~exact_zero
-    if s.lo is not None:  # the scaling of a result that is subnormal rounds again
-        doubt |= (abs(s.hi) < 2.0**-960) & (s.hi != 0)
-    return nearest(y, dtype), doubt
+        rows, columns = np.broadcast_to(s.radius, s.hi.shape), np.ones((1,) * s.hi.ndim)
+    # One row per channel: the last axes are the cells of a plane, where the columns have one entry per channel.
+    axis = s.hi.ndim - max(columns.ndim, 1)
+    shape = (prod(s.hi.shape[:axis]), s.hi.shape[axis], prod(s.hi.shape[axis + 1 :]))
+    groups = rows.shape[axis] if rows.ndim == s.hi.ndim else 1
+    rows = np.ascontiguousarray(np.broadcast_to(rows, (*s.hi.shape[:axis], groups, *s.hi.shape[axis + 1 :])))
+    columns = np.ascontiguousarray(np.broadcast_to(columns.ravel(), shape[1]))
+    doubts = np.empty(shape[:2], np.int64)
+    _native.decide(shape[0], groups, *shape[1:])(np.ascontiguousarray(s.hi), rows, columns, y, doubts)
+    places = [np.empty(0, np.int64)]
+    flat, planes, each = s.hi.reshape(-1, shape[2]), rows.reshape(-1, shape[2]), shape[1] // groups
+    for row in np.flatnonzero(doubts).tolist():
+        at, c = divmod(row, shape[1])
+        radius = planes[at * groups + c // each] * columns[c]
+        places.append(row * shape[2] + _decide(y.reshape(flat.shape)[row], flat[row], None, radius))
+    return y, np.concatenate(places)
+
+
+def _decide(y: Array, hi: Array, lo: Array | None, radius: Any) -> Array:
+    """Fill in the nearest floats; the flat places in doubt."""
+    if lo is None:
+        # Rounding hi once, and the ends, moves them by less than 2^-51 of their size.
+        slack = abs(hi)
+        slack *= 2.0**-51
+        slack += radius * (1 + 2.0**-40)
+        low, high = nearest(hi - slack, y.dtype), nearest(np.add(hi, slack, out=slack), y.dtype)
+    else:
+        top = hi + lo
+        rest = _sum_error(hi, lo, top)
+        slack = radius * (1 + 2.0**-40) + 2.0**-104 * abs(top)
+        low, high = nearest(top + (rest - slack), y.dtype), nearest(top + (rest + slack), y.dtype)
+    y[...] = low
+    doubt = low != high
+    if lo is not None:  # the scaling of a result that is subnormal rounds again
+        doubt |= (abs(hi) < 2.0**-960) & (hi != 0)
+    if doubt.any() or not np.isfinite(y).all() or not y.all():
+        settled = ~np.isfinite(hi) | ((hi == 0) & (np.asarray(radius) == 0))
+        y[settled] = nearest(hi, y.dtype)[settled]
+        doubt &= ~settled
+    return np.flatnonzero(doubt)
 
 
 def nearest(a: Array, dtype: np.dtype[Any]) -> Array:
