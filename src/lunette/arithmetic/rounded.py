@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache, singledispatch
 from itertools import product
@@ -18,8 +18,10 @@ from math import prod
 from typing import Any
 
 import flint
+import ml_dtypes
 import numpy as np
 
+from lunette import _native
 from lunette.arithmetic.error import gamma, height
 from lunette.arithmetic.exact import (
     PRECISIONS,
@@ -36,7 +38,7 @@ from lunette.arithmetic.exact import (
     undecided,
     unproved,
 )
-from lunette.arithmetic.sums import DOUBLE, Outer, Sum, Sums, U, decided, nearest
+from lunette.arithmetic.sums import DOUBLE, Outer, Range, Sum, Sums, U, decided, nearest, settle
 from lunette.array import Call, by_specification, cells, computing, prepare, run
 from lunette.number import OBJECT, Array, cells_in, total
 from lunette.number import mean as mean_of
@@ -85,11 +87,19 @@ class Task:
 
     bound: Bound
     dtype: np.dtype[Any]
+    ranges: Mapping[int, Range] = field(default_factory=dict)
+    """What is known of arrays, by their id."""
 
     @property
     def sums(self) -> Sums:
         """Products of narrower floats are exact in float64."""
-        return Sums(coarse=self.dtype != DOUBLE)
+        info = ml_dtypes.finfo(self.dtype)
+        return Sums(self.dtype != DOUBLE, int(info.nmant) + 1, float(info.smallest_subnormal))
+
+    def greatest(self, a: Array) -> Array | float:
+        """The greatest finite |cell|, of each plane where that is known."""
+        known = self.ranges.get(id(a))
+        return known.greatest if known is not None else float(abs(finite(a)).max(initial=0))
 
     @property
     def batch(self) -> Shape:
@@ -102,7 +112,8 @@ class Task:
     def inner(self, op: Op, own: int) -> Task:
         """The task of the operator that this one is a derivative of."""
         shapes = self.bound.shapes[:own]
-        return Task(replace(self.bound, op=op, shapes=shapes, out=(*self.batch, *op.shape(*shapes))), self.dtype)
+        bound = replace(self.bound, op=op, shapes=shapes, out=(*self.batch, *op.shape(*shapes)))
+        return Task(bound, self.dtype, self.ranges)
 
 
 @lru_cache(maxsize=1024)
@@ -121,27 +132,89 @@ def rounded(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -
 
 def round_call(call: Call) -> Array:
     """The nearest floats of a call's result."""
-    op = call.bound.op
-    integers = op.integers
+    bound, dtype = call.bound, call.dtype
+    if 0 in bound.out:
+        return np.empty(bound.out, dtype)
+    if _is_planar(bound.op) and dtype != DOUBLE:
+        return _by_planes(bound, dtype, call.arrays)
+    integers = bound.op.integers
     arrays = [a if a is None or p in integers else np.asarray(a, DOUBLE, order="C") for p, a in enumerate(call.arrays)]
-    task = Task(call.bound, call.dtype)
-    if 0 in call.bound.out:
-        return np.empty(call.bound.out, call.dtype)
+    return _round(Task(bound, dtype), arrays)
+
+
+def _round(task: Task, arrays: Arrays) -> Array:
+    op, out = task.bound.op, task.bound.out
     s = sum_of(op, task, *arrays)
     if s is None:
+        COUNTS.update({"outputs": prod(out), "undecided": prod(out)})
         return nearest_everywhere(op, task, *arrays)
-    y, doubt = decided(s, call.dtype)
-    y = y.reshape(call.bound.out)
+    y, doubt = decided(s, task.dtype)
+    y = y.reshape(out)
+    if doubt.size and s.quotient is not None:
+        doubt = settle(s, y, doubt)
     if doubt.size and task.sums.coarse:
         doubt = look_again(op, task, y, doubt, *arrays)
     COUNTS.update({"outputs": y.size, "undecided": doubt.size})
-    for at in (
-        zip(*(places.tolist() for places in np.unravel_index(doubt, y.shape)), strict=True)
-        if y.ndim
-        else [()] * len(doubt)
-    ):
+    for place in doubt.tolist():
+        at = tuple(int(p) for p in np.unravel_index(place, out)) if out else ()
         y[at] = nearest_at(op, task, at, *arrays)
     return y
+
+
+# ---- planes: a few at a time, so that their float64 copies stay in a cache
+
+
+def _is_planar(op: Op) -> bool:
+    """Whether each plane of the result depends on one plane of each array."""
+    return isinstance(op, Pool) or (
+        isinstance(op, Jvp | Vjp) and isinstance(op.op, Pool) and getattr(op, "wrt", 0) == 0
+    )
+
+
+CELLS = 1 << 15
+
+
+def _by_planes(bound: Bound, dtype: np.dtype[Any], arrays: Arrays) -> Array:
+    op, lead = bound.op, len(bound.batch) + 1
+    planar = op.batched
+    planes = prod(arrays[0].shape[:lead])  # type: ignore[union-attr]
+    flat = [a.reshape(planes, 1, *a.shape[lead:]) if a is not None and p in planar else a for p, a in enumerate(arrays)]
+    shapes = tuple((1, *s[1:]) if s is not None and p in planar else s for p, s in enumerate(bound.shapes))
+    most = max(prod(s) for p, s in enumerate(shapes) if s is not None and p in planar)
+    step = max(1, min(planes, CELLS // max(most, 1)))
+    out = op.shape(*shapes)
+    y = np.empty((planes, *out), dtype)
+    for first in range(0, planes, step):
+        count = min(step, planes - first)
+        part = [a[first : first + count] if a is not None and p in planar else a for p, a in enumerate(flat)]
+        ranges: dict[int, Range] = {}
+        wide = [None if a is None else _widened(a, ranges) for a in part]
+        task = Task(replace(bound, batch=(count,), shapes=shapes, out=(count, *out)), dtype, ranges)
+        y[first : first + count] = _round(task, wide)
+    return y.reshape(bound.out)
+
+
+def _widened(a: Array, ranges: dict[int, Range]) -> Array:
+    """A float64 copy, whose range is noted."""
+    if a.ndim < 2:
+        return np.asarray(a, DOUBLE)
+    rows, ones = a.shape[0], (a.shape[0], *(1,) * (a.ndim - 1))
+    if a.dtype == np.float32 and a.flags.c_contiguous and a.flags.aligned:
+        wide, least, greatest = np.empty(a.shape), np.empty(rows), np.empty(rows)
+        _widener(rows, prod(a.shape[1:]))(a, wide, least, greatest)
+    else:
+        wide = np.ascontiguousarray(a, DOUBLE)
+        sizes = abs(finite(wide)).reshape(rows, prod(a.shape[1:]))
+        greatest = sizes.max(axis=1, initial=0)
+        least = np.where(sizes > 0, sizes, np.inf).min(axis=1, initial=np.inf)
+        least = np.where(np.isfinite(least), least, 0.0)
+    ranges[id(wide)] = Range(least.reshape(ones), greatest.reshape(ones))
+    return wide
+
+
+@lru_cache(maxsize=256)
+def _widener(rows: int, cells: int) -> Any:
+    return _native.widen(rows, cells)
 
 
 COUNTS: Counter[str] = Counter()
@@ -172,13 +245,6 @@ def sum_of(op: Op, task: Task, *arrays: Array | None) -> Sum | None:
 def finite(a: Array) -> Array:
     """Zeros in the place of infinities and NaN, which decide results by themselves."""
     return a if np.isfinite(a).all() else np.where(np.isfinite(a), a, 0.0)
-
-
-def greatest(a: Array, axes: int) -> Array:
-    """The greatest finite |cell| of each plane, whose axes are the last ones."""
-    last = tuple(range(a.ndim - axes, a.ndim))
-    most: Array = np.maximum(a.max(last, keepdims=True, initial=0), -a.min(last, keepdims=True, initial=0))
-    return most if np.isfinite(most).all() else abs(finite(a)).max(last, keepdims=True, initial=0)
 
 
 @sum_of.register(Conv)
@@ -386,7 +452,8 @@ def _(op: AvgPool, task: Task, *arrays: Array | None) -> Sum | None:
         return None
     space = _space(op, x)
     most = int(_counts(op, space, False).max())
-    s = task.sums.of(forward, (x,), _windows(op, task, x), most, lambda: most * greatest(x, len(space)))
+    known = task.ranges.get(id(x))
+    s = task.sums.of(forward, (x,), _windows(op, task, x), most, lambda: most * task.greatest(x), known)
     return None if s is None else s.over(_divisors(op, space))
 
 
@@ -405,16 +472,21 @@ def _pulled(
     """The sum over windows of g / divisor, where a kernel sends g itself to the cells."""
     if not vjp:
         return None
-    axes = len(task.bound.shapes[0] or ()) - 1
 
-    def pull(g: Array) -> Sum | None:
-        return task.sums.of(lambda g, y: vjp[0](x, g, y), (g,), x.shape, readers, lambda: readers * greatest(g, axes))
+    def pull(g: Array, known: Range | None = None) -> Sum | None:
+        size = lambda: readers * (task.greatest(g) if known is None else known.greatest)  # noqa: E731
+        return task.sums.of(lambda g, y: vjp[0](x, g, y), (g,), x.shape, readers, size, known)
 
+    if isinstance(divisors, float) and abs(math.frexp(divisors)[0]) == 0.5:  # a power of two divides exactly
+        s = pull(g, task.ranges.get(id(g)))
+        return None if s is None else s.over(divisors)
     share = Sum(g, None if task.sums.coarse else np.zeros(()), 0.0).over(divisors)
     whole = pull(share.hi)
     if whole is None or share.lo is None:
         # The coarse shares were rounded once more than the kernel knows.
-        return None if whole is None else replace(whole, radius=whole.width + 2.0**-52 * readers * greatest(g, axes))
+        if whole is None:
+            return None
+        return replace(whole, radius=whole.width + 2.0**-52 * readers * task.greatest(share.hi))
     low = pull(np.broadcast_to(share.lo, g.shape).copy())
     if low is None:
         return None
@@ -431,9 +503,9 @@ def _(op: MaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
         return None
     space = _space(op, x)
     most = int(_counts(op, space, False).max())
-    s = task.sums.of(
-        lambda t, y: jvp(x, t, y), (t,), _windows(op, task, x), most, lambda: most * greatest(t, len(space))
-    )
+    known = task.ranges.get(id(t))
+    windows = _windows(op, task, x)
+    s = task.sums.of(lambda t, y: jvp(x, t, y), (t,), windows, most, lambda: most * task.greatest(t), known)
     return s if s is None or op.ties == "all" else s.over(_winners(op, task, x))
 
 
@@ -1089,7 +1161,7 @@ def _(op: SmoothMaxPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum
     vjp[0](x, beta, g.reshape(_windows(op, task, x)), y)
     readers = _readers(op, _space(op, x))
     relative = 64 * U + 4 * gamma(height(_most_cells(op, x)), U) + gamma(height(readers), U)
-    return Sum(y, None, relative * readers * greatest(g, 0 if not g.ndim else min(op.window.d, g.ndim)).max())
+    return Sum(y, None, relative * readers * abs(g).max(initial=0))
 
 
 @sum_of.register(LpPool)

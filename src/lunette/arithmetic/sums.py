@@ -54,6 +54,8 @@ class Sum:
     radius: Radius
     rounded: bool = False
     """Whether hi was rounded since the radius was taken; `decided` allows for one rounding."""
+    quotient: tuple[Array, Array | float] | None = None
+    """Numerator and divisor of hi, exact where the radius is zero."""
 
     @property
     def width(self) -> Array | float:
@@ -81,9 +83,10 @@ class Sum:
     def over(self, divisor: Array | float) -> Sum:
         """Divided by exact numbers other than zero."""
         q = self.hi / divisor
+        exact = bool((abs(np.frexp(divisor)[0]) == 0.5).all())  # powers of two
         radius = self.width / abs(divisor) * (1 + 4 * U)
         if self.lo is None:
-            return Sum(q, None, radius, True)
+            return Sum(q, None, radius, not exact, None if self.rounded else (self.hi, divisor))
         # The remainder of a rounded quotient is a float; what is left of it is divided once more.
         p, e = product(q, divisor)
         lo = ((self.hi - p) - e + self.lo) / divisor
@@ -111,10 +114,25 @@ def _halves(a: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """The least nonzero and the greatest of the finite magnitudes of each plane of an array of narrow floats."""
+
+    least: Array
+    greatest: Array
+
+    def exact(self, terms: int, digits: int, tiny: float) -> Array:
+        """Where float64 holds every sum of so many cells: multiples of the last place of the least, up to 2^53."""
+        last = np.maximum(np.ldexp(1.0, np.frexp(self.least)[1] - digits), tiny)
+        return np.asarray((self.least == 0) | (terms * self.greatest <= 2.0**53 * last))
+
+
+@dataclass(frozen=True, slots=True)
 class Sums:
     """How the sums of one call are made."""
 
     coarse: bool
+    digits: int = 24
+    tiny: float = 2.0**-149
 
     def of(
         self,
@@ -123,10 +141,12 @@ class Sums:
         out: Shape,
         terms: int,
         size: Callable[[], Radius],
+        spread: Range | None = None,
     ) -> Sum | None:
         """The sums of at most `terms` products of `factors` (one or two arrays) that a kernel makes: (*factors, y).
 
-        `size` bounds the sum of the absolute values of the finite terms of each output. None: out of range.
+        `size` bounds the sum of the absolute values of the finite terms of each output, and `spread` is the range of a
+        single factor, broadcast to the outputs. None: out of range.
         """
         if self.coarse:
             y = np.empty(out, DOUBLE)
@@ -136,6 +156,8 @@ class Sums:
             bound = size()
             if isinstance(bound, Outer):
                 return Sum(y, None, Outer(bound.rows * relative, bound.columns))
+            if spread is not None:
+                return Sum(y, None, np.where(spread.exact(terms, self.digits, self.tiny), 0.0, bound * relative))
             return Sum(y, None, bound * relative)
         return _sliced(kernel, factors, out, terms)
 
@@ -217,7 +239,7 @@ def decided(s: Sum, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """The nearest floats of a dtype, and the flat places where they are in doubt."""
     y = np.empty(s.hi.shape, dtype)
     if dtype != np.float32 or s.hi.ndim == 0:
-        return y, _decide(y, s.hi, s.lo, s.width)
+        return y, _decide(y, s.hi, s.lo, s.width, s.rounded)
     if isinstance(s.radius, Outer):
         rows, columns = s.radius.rows, s.radius.columns
     else:
@@ -229,22 +251,22 @@ def decided(s: Sum, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     rows = np.ascontiguousarray(np.broadcast_to(rows, (*s.hi.shape[:axis], groups, *s.hi.shape[axis + 1 :])))
     columns = np.ascontiguousarray(np.broadcast_to(columns.ravel(), shape[1]))
     doubts = np.empty(shape[:2], np.int64)
-    _native.decide(shape[0], groups, *shape[1:])(np.ascontiguousarray(s.hi), rows, columns, y, doubts)
+    _native.decide(shape[0], groups, *shape[1:], s.rounded)(np.ascontiguousarray(s.hi), rows, columns, y, doubts)
     places = [np.empty(0, np.int64)]
     flat, planes, each = s.hi.reshape(-1, shape[2]), rows.reshape(-1, shape[2]), shape[1] // groups
     for row in np.flatnonzero(doubts).tolist():
         at, c = divmod(row, shape[1])
         radius = planes[at * groups + c // each] * columns[c]
-        places.append(row * shape[2] + _decide(y.reshape(flat.shape)[row], flat[row], None, radius))
+        places.append(row * shape[2] + _decide(y.reshape(flat.shape)[row], flat[row], None, radius, s.rounded))
     return y, np.concatenate(places)
 
 
-def _decide(y: Array, hi: Array, lo: Array | None, radius: Any) -> Array:
+def _decide(y: Array, hi: Array, lo: Array | None, radius: Any, rounded: bool) -> Array:
     """Fill in the nearest floats; the flat places in doubt."""
     if lo is None:
         # Rounding hi once, and the ends, moves them by less than 2^-51 of their size.
         slack = abs(hi)
-        slack *= 2.0**-51
+        slack *= 2.0**-51 if rounded else (np.asarray(radius) > 0) * 2.0**-51
         slack += radius * (1 + 2.0**-40)
         low, high = nearest(hi - slack, y.dtype), nearest(np.add(hi, slack, out=slack), y.dtype)
     else:
@@ -261,6 +283,21 @@ def _decide(y: Array, hi: Array, lo: Array | None, radius: Any) -> Array:
         y[settled] = nearest(hi, y.dtype)[settled]
         doubt &= ~settled
     return np.flatnonzero(doubt)
+
+
+def settle(s: Sum, y: Array, doubt: Array) -> Array:
+    """Fill in the places in doubt that are quotients of exact numbers; the rest of the places."""
+    assert s.quotient is not None
+    n, d = (np.broadcast_to(a, s.hi.shape).ravel()[doubt] for a in s.quotient)
+    known = np.broadcast_to(s.radius, s.hi.shape).ravel()[doubt] == 0 if not isinstance(s.radius, Outer) else False
+    q = n / d
+    p, e = product(q, d)
+    rest = np.sign((n - p) - e) * np.sign(d)  # the quotient is that side of q
+    # Rounded to odd, so that rounding again knows the side.
+    even = q.view(np.int64) % 2 == 0
+    odd = np.where(even & (rest != 0), np.nextafter(q, np.copysign(np.inf, rest)), q)
+    y.ravel()[doubt[known]] = nearest(odd, y.dtype)[known]
+    return np.asarray(doubt[~np.asarray(known)] if np.ndim(known) else doubt)
 
 
 def nearest(a: Array, dtype: np.dtype[Any]) -> Array:
