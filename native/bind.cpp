@@ -531,14 +531,16 @@ void bind_glue(nb::module_& m) {
         });
     }, "code"_a, "outer"_a, "classes"_a, "inner"_a, "(labels, y)");
 
-    m.def("decide", [](i64 outer, i64 groups, i64 channels, i64 inner, bool rounded) {
-        fits(groups > 0 && channels % groups == 0);
+    m.def("decide", [](i64 outer, i64 groups, i64 channels, i64 inner, bool varies, bool rounded, i64 most) {
+        fits(groups > 0 && channels % groups == 0 && most >= 0);
         const i64 rows = product({outer, channels}), n = product({rows, inner});
-        return task({in<double>(n), in<double>(product({outer, groups, inner})), in<double>(channels), out<float>(n),
-                     out<i64>(rows)}, [=](Args a) {
-            decide({outer, groups, channels, inner, rounded}, a[0], a[1], a[2], a[3], a[4]);
+        const i64 bounds = product({outer, groups, varies ? inner : 1});
+        return task({in<double>(n), in<double>(bounds), in<double>(channels), out<float>(n), out<i64>(most), out<i64>(1)},
+                    [=](Args a) {
+            decide({outer, groups, channels, inner, varies, rounded}, a[0], a[1], a[2], a[3], a[4], most, a[5]);
         });
-    }, "outer"_a, "groups"_a, "channels"_a, "inner"_a, "rounded"_a, "(hi, rows, columns, y, doubts per row)");
+    }, "outer"_a, "groups"_a, "channels"_a, "inner"_a, "varies"_a, "rounded"_a, "most"_a,
+       "(hi, rows, columns, y, places, count)");
 
     m.def("widen", [](i64 rows, i64 cells) {
         const i64 n = product({rows, cells});

@@ -116,8 +116,8 @@ def concat(code: str, outer: int, inners: Sequence[int]) -> Task:
 def one_hot(code: str, outer: int, classes: int, inner: int) -> Task:
     """(labels, y)"""
 
-def decide(outer: int, groups: int, channels: int, inner: int, rounded: bool) -> Task:
-    """(hi, rows, columns, y, doubts per row)"""
+def decide(outer: int, groups: int, channels: int, inner: int, varies: bool, rounded: bool, most: int) -> Task:
+    """(hi, rows, columns, y, places, count)"""
 
 def widen(rows: int, cells: int) -> Task:
     """(x, y, least, greatest)"""

@@ -59,6 +59,13 @@ def boundary_between(low: Fraction, high: Fraction, dtype: np.dtype[Any]) -> Fra
 # ---- sums of products
 
 
+def exact_total(values: Sequence[float]) -> Fraction:
+    """The sum of floats, over one common denominator."""
+    ratios = [v.as_integer_ratio() for v in values]
+    most = max((d.bit_length() for _, d in ratios), default=1)
+    return Fraction(sum(n << (most - d.bit_length()) for n, d in ratios), 1 << (most - 1))
+
+
 def nearest_sum(terms: Array, dtype: np.dtype[Any], *more: float) -> float:
     """The float nearest to a sum of floats. An exact zero is +0 unless every term is -0."""
     every = [*terms.tolist(), *more]
@@ -91,7 +98,7 @@ def _strange(terms: Sequence[float]) -> float:
 
 
 def _by_fractions(terms: Sequence[float], dtype: np.dtype[Any]) -> float:
-    return round_fraction(sum(map(Fraction, terms), Fraction(0)), dtype)
+    return round_fraction(exact_total(terms), dtype)
 
 
 def tree_sums(a: Array) -> Array:

@@ -28,6 +28,7 @@ from lunette.arithmetic.exact import (
     Proof,
     cells_as,
     decided_ball,
+    exact_total,
     nearest_dot,
     nearest_of_balls,
     nearest_sum,
@@ -41,7 +42,6 @@ from lunette.arithmetic.exact import (
 from lunette.arithmetic.sums import DOUBLE, Outer, Range, Sum, Sums, U, decided, nearest, settle
 from lunette.array import Call, by_specification, cells, computing, prepare, run
 from lunette.number import OBJECT, Array, cells_in, total
-from lunette.number import mean as mean_of
 from lunette.op import Bound, Kernels, Op, Request, Shapes
 from lunette.ops import (
     Abs,
@@ -93,8 +93,7 @@ class Task:
     @property
     def sums(self) -> Sums:
         """Products of narrower floats are exact in float64."""
-        info = ml_dtypes.finfo(self.dtype)
-        return Sums(self.dtype != DOUBLE, int(info.nmant) + 1, float(info.smallest_subnormal))
+        return _sums(self.dtype)
 
     def greatest(self, a: Array) -> Array | float:
         """The greatest finite |cell|, of each plane where that is known."""
@@ -114,6 +113,12 @@ class Task:
         shapes = self.bound.shapes[:own]
         bound = replace(self.bound, op=op, shapes=shapes, out=(*self.batch, *op.shape(*shapes)))
         return Task(bound, self.dtype, self.ranges)
+
+
+@lru_cache
+def _sums(dtype: np.dtype[Any]) -> Sums:
+    info = ml_dtypes.finfo(dtype)
+    return Sums(dtype != DOUBLE, int(info.nmant) + 1, float(info.smallest_subnormal))
 
 
 @lru_cache(maxsize=1024)
@@ -401,10 +406,11 @@ def _(op: Conv, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
 # ---- averages
 
 
-def _counts(op: Pool, space: Shape, counted: bool) -> Array:
+@lru_cache(maxsize=256)
+def _counts(window: Window, space: Shape, counted: bool) -> Array:
     """How many cells each window has, padding counted or not, over the output's space."""
     counts = np.ones(())
-    for t in op.window.tables(space):
+    for t in window.tables(space):
         counts = np.multiply.outer(counts, (t.inside if counted else t.count).astype(float))
     return np.asarray(counts)
 
@@ -412,7 +418,7 @@ def _counts(op: Pool, space: Shape, counted: bool) -> Array:
 def _divisors(op: AvgPool, space: Shape) -> Array | float:
     if op.divisor is not None:
         return float(op.divisor)
-    return _counts(op, space, op.count_include_pad)
+    return _counts(op.window, space, op.count_include_pad)
 
 
 def _readers(op: Pool, space: Shape) -> int:
@@ -451,7 +457,7 @@ def _(op: AvgPool, task: Task, *arrays: Array | None) -> Sum | None:
     if forward is None:
         return None
     space = _space(op, x)
-    most = int(_counts(op, space, False).max())
+    most = int(_counts(op.window, space, False).max())
     known = task.ranges.get(id(x))
     s = task.sums.of(forward, (x,), _windows(op, task, x), most, lambda: most * task.greatest(x), known)
     return None if s is None else s.over(_divisors(op, space))
@@ -502,7 +508,7 @@ def _(op: MaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
     if jvp is None:
         return None
     space = _space(op, x)
-    most = int(_counts(op, space, False).max())
+    most = int(_counts(op.window, space, False).max())
     known = task.ranges.get(id(t))
     windows = _windows(op, task, x)
     s = task.sums.of(lambda t, y: jvp(x, t, y), (t,), windows, most, lambda: most * task.greatest(t), known)
@@ -879,6 +885,21 @@ def _(op: Pool, task: Task, at: Shape, *arrays: Array | None) -> float:
     return _nearest_value(op, task.dtype, given, lambda *a: _only(view.op.spec(*a)), window.value, window.is_value)
 
 
+@nearest_at.register(AvgPool)
+def _(op: AvgPool, task: Task, at: Shape, *arrays: Array | None) -> float:
+    (x,) = arrays
+    assert x is not None
+    plane, o = _plane(task, op, at)
+    row = _cut(x, plane, _view(op, o, _space(op, x))).ravel()
+    with np.errstate(all="ignore"):
+        plain = float(tame(row).sum())
+    if not math.isfinite(plain):
+        return plain if not math.isinf(plain) else math.copysign(plain, plain * float(op.divisor or 1))
+    divisors = np.broadcast_to(_divisors(op, _space(op, x)), op.window.out(_space(op, x)))
+    value = exact_total(row.tolist()) / Fraction(float(divisors[o]))
+    return _signed(round_fraction(value, task.dtype), plain / float(divisors[o]))
+
+
 @nearest_push.register(Pool)
 def _(op: Pool, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> float:
     (x, *more), (t, *slopes) = primals, tangents
@@ -1129,7 +1150,7 @@ def _is_calm(x: Array, beta: Array) -> bool:
 
 def _most_cells(op: Pool, x: Array) -> int:
     counted = getattr(op, "count_include_pad", False)
-    return int(_counts(op, _space(op, x), counted).max())
+    return int(_counts(op.window, _space(op, x), counted).max())
 
 
 @push_of.register(SmoothMaxPool)
@@ -1240,5 +1261,5 @@ def _(op: Reduction, task: Task, at: Shape, *arrays: Array | None) -> float:
     row = x[index].ravel()
     if isinstance(op, SumOf):
         return nearest_sum(row, task.dtype)
-    value = mean_of(cells_as(row, Fraction).tolist(), row.size)
-    return _signed(round_fraction(Fraction(value), task.dtype), float(row.mean()))
+    value = exact_total(row.tolist()) / row.size
+    return _signed(round_fraction(value, task.dtype), float(row.mean()))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, prod
 from typing import Any, Final
 
@@ -87,6 +88,8 @@ class Sum:
         radius = self.width / abs(divisor) * (1 + 4 * U)
         if self.lo is None:
             return Sum(q, None, radius, not exact, None if self.rounded else (self.hi, divisor))
+        if exact:
+            return Sum(q, self.lo / divisor, self.width / abs(divisor))
         # The remainder of a rounded quotient is a float; what is left of it is divided once more.
         p, e = product(q, divisor)
         lo = ((self.hi - p) - e + self.lo) / divisor
@@ -184,9 +187,10 @@ def _sliced(kernel: Callable[..., None], factors: Sequence[Array], out: Shape, t
             hi, n = s, n + 1
     whole = all(w for _, w in cut) and sum(len(p) - 1 for p in parts) < count
     # Scaled factors are <= 1 and slice p is <= 2^-(p*bits), so each product left out is <= 2^-(count*bits), and there
-    # are fewer than (count+1)^2 of them in a term; lo is off by fewer than n^2 roundings of parts <= 2*terms*2^-53.
+    # are fewer than (count+1)^2 of them in a term; lo is exact while it is one error, and then off by fewer than n^2
+    # roundings of parts <= 2*terms*2^-53.
     left_out = 0.0 if whole else (count + 1) ** 2 * 2.0 ** -(count * bits)
-    radius: Any = terms * (left_out + (2 * n * n * U * U if lo.any() else 0.0))
+    radius: Any = terms * (left_out + (2 * n * n * U * U if n > 2 and lo.any() else 0.0))
     result = Sum(np.ldexp(hi, exponent), np.ldexp(lo, exponent), np.ldexp(radius, exponent))
     return _with_signs(result, kernel, factors, strange)
 
@@ -238,27 +242,41 @@ def _pairs(parts: Sequence[Sequence[Array]], level: int) -> list[tuple[Array, ..
 def decided(s: Sum, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """The nearest floats of a dtype, and the flat places where they are in doubt."""
     y = np.empty(s.hi.shape, dtype)
-    if dtype != np.float32 or s.hi.ndim == 0:
+    if dtype != np.float32 or s.lo is not None:
         return y, _decide(y, s.hi, s.lo, s.width, s.rounded)
-    if isinstance(s.radius, Outer):
-        rows, columns = s.radius.rows, s.radius.columns
-    else:
-        rows, columns = np.broadcast_to(s.radius, s.hi.shape), np.ones((1,) * s.hi.ndim)
-    # One row per channel: the last axes are the cells of a plane, where the columns have one entry per channel.
-    axis = s.hi.ndim - max(columns.ndim, 1)
-    shape = (prod(s.hi.shape[:axis]), s.hi.shape[axis], prod(s.hi.shape[axis + 1 :]))
-    groups = rows.shape[axis] if rows.ndim == s.hi.ndim else 1
-    rows = np.ascontiguousarray(np.broadcast_to(rows, (*s.hi.shape[:axis], groups, *s.hi.shape[axis + 1 :])))
-    columns = np.ascontiguousarray(np.broadcast_to(columns.ravel(), shape[1]))
-    doubts = np.empty(shape[:2], np.int64)
-    _native.decide(shape[0], groups, *shape[1:], s.rounded)(np.ascontiguousarray(s.hi), rows, columns, y, doubts)
-    places = [np.empty(0, np.int64)]
-    flat, planes, each = s.hi.reshape(-1, shape[2]), rows.reshape(-1, shape[2]), shape[1] // groups
-    for row in np.flatnonzero(doubts).tolist():
-        at, c = divmod(row, shape[1])
-        radius = planes[at * groups + c // each] * columns[c]
-        places.append(row * shape[2] + _decide(y.reshape(flat.shape)[row], flat[row], None, radius, s.rounded))
-    return y, np.concatenate(places)
+    outer, groups, channels, inner, rows, columns = _rows(s)
+    most = y.size // 4 + 64
+    places, count = np.empty(most, np.int64), np.empty(1, np.int64)
+    varies = rows.size == outer * groups * inner and inner > 1
+    task = _decider(outer, groups, channels, inner, varies, s.rounded, most)
+    task(np.ascontiguousarray(s.hi), rows, columns, y, places, count)
+    if count[0] > most:
+        return y, _decide(y, s.hi, None, s.width, s.rounded)
+    return y, np.sort(places[: count[0]])
+
+
+def _rows(s: Sum) -> tuple[int, int, int, int, Array, Array]:
+    """The bounds as the compiled decision reads them: (outer, groups, channels, inner, rows, columns)."""
+    shape = s.hi.shape
+    if isinstance(s.radius, Outer):  # the columns have one entry per channel, then axes of size one
+        axis = len(shape) - s.radius.columns.ndim
+        front, channels, space = shape[:axis], shape[axis], shape[axis + 1 :]
+        rows = s.radius.rows
+        groups = rows.shape[axis] if rows.ndim == len(shape) else 1
+        rows = np.ascontiguousarray(np.broadcast_to(rows, (*front, groups, *space)))
+        columns = np.ascontiguousarray(np.broadcast_to(s.radius.columns.ravel(), channels))
+        return prod(front), groups, channels, prod(space), rows, columns
+    radius = np.asarray(s.radius, np.float64)
+    if radius.ndim and radius.size == shape[0]:  # one bound per plane
+        return shape[0], 1, 1, prod(shape[1:]), np.ascontiguousarray(radius), np.ones(1)
+    if radius.size == 1:
+        return 1, 1, 1, prod(shape), np.ascontiguousarray(radius.reshape(1)), np.ones(1)
+    return 1, 1, 1, prod(shape), np.ascontiguousarray(np.broadcast_to(radius, shape)), np.ones(1)
+
+
+@lru_cache(maxsize=1024)
+def _decider(*geometry: Any) -> Any:
+    return _native.decide(*geometry)
 
 
 def _decide(y: Array, hi: Array, lo: Array | None, radius: Any, rounded: bool) -> Array:
@@ -272,7 +290,7 @@ def _decide(y: Array, hi: Array, lo: Array | None, radius: Any, rounded: bool) -
     else:
         top = hi + lo
         rest = _sum_error(hi, lo, top)
-        slack = radius * (1 + 2.0**-40) + 2.0**-104 * abs(top)
+        slack = radius * (1 + 2.0**-40) + (np.asarray(radius) > 0) * 2.0**-104 * abs(top)
         low, high = nearest(top + (rest - slack), y.dtype), nearest(top + (rest + slack), y.dtype)
     y[...] = low
     doubt = low != high
@@ -302,13 +320,12 @@ def settle(s: Sum, y: Array, doubt: Array) -> Array:
 
 def nearest(a: Array, dtype: np.dtype[Any]) -> Array:
     """Float64 numbers rounded once to a dtype, ties to even."""
-    with np.errstate(all="ignore"):
-        if dtype != ml_dtypes.bfloat16:
-            return a.astype(dtype, copy=False)
-        # Rounding to odd on the way to float32 keeps the second rounding right.
-        f = a.astype(np.float32)
-        bits = f.view(np.int32).copy()
-        inexact = np.isfinite(f) & (f != a)
-        away = inexact & (abs(f.astype(np.float64)) > abs(a))
-        bits = np.where(inexact, (bits - away) | 1, bits)
-        return bits.view(np.float32).astype(dtype)
+    if dtype != ml_dtypes.bfloat16:
+        return a.astype(dtype, copy=False)
+    # Rounding to odd on the way to float32 keeps the second rounding right.
+    f = a.astype(np.float32)
+    bits = f.view(np.int32).copy()
+    inexact = np.isfinite(f) & (f != a)
+    away = inexact & (abs(f.astype(np.float64)) > abs(a))
+    bits = np.where(inexact, (bits - away) | 1, bits)
+    return bits.view(np.float32).astype(dtype)
