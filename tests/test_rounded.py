@@ -19,21 +19,19 @@ from hypothesis import strategies as st
 import lunette as ln
 from configurations import random_case
 from lunette.arithmetic.exact import decided_ball, precision, round_fraction
-from lunette.array import by_specification, prepare
+from lunette.array import by_specification, defaults_of, prepare
 from lunette.number import Array, cells_of, each
 from lunette.op import Case, Op, Request, apply
 from lunette.ops import ALL, GLUE, LpPool, SmoothMaxPool
 from lunette.ops.derivative import jvp_of, vjp_of
+from test_glue import options as glue_options
 
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 seeds = st.integers(0, 2**32 - 1)
 
 
 def options_of(kind: type[Op], case: Case) -> tuple[Any, ...]:
-    function = ALL[kind]
-    from lunette.array import defaults_of
-
-    return tuple({**defaults_of(function, kind), **case.options}.values())
+    return tuple({**defaults_of(ALL[kind], kind), **case.options}.values())
 
 
 def is_analytic(kind: type[Op], options: tuple[Any, ...]) -> bool:
@@ -109,3 +107,212 @@ def _threads() -> Iterator[None]:
 def test_rounded_is_the_exact_result_rounded_once(kind: type[Op], case: Case, dtype: Any) -> None:
     for seed in (0, 1, 2):
         check(kind, case, dtype, seed)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in ALL])
+@given(seeds)
+def test_rounded_on_random_configurations(kind: type[Op], seed: int) -> None:
+    ln.set_num_threads(1 + seed % 4)
+    dtype = DTYPES[seed % 2]
+    check(kind, random_case(kind, seed), dtype, seed, [(), (1,), (3,), (2, 1)][seed % 4])
+
+
+# ---- data built to be undecided
+
+
+def exact_dot(x: Array, w: Array) -> float:
+    total = sum((Fraction(float(a)) * Fraction(float(b)) for a, b in zip(x, w, strict=True)), Fraction(0))
+    return round_fraction(total, x.dtype)
+
+
+def dot(x: Array, w: Array) -> Any:
+    """A convolution with one output: the sum of products."""
+    return ln.conv(x[None, None], w[None, None], arithmetic="rounded")[0, 0, 0]
+
+
+def hard_rows(dtype: Any, seed: int) -> tuple[Array, Array]:
+    """Ties between floats, massive cancellation, subnormals, tails far below, products near overflow."""
+    rng = np.random.default_rng(seed)
+    info = np.finfo(dtype)
+    u, tiny, n = float(info.eps), float(info.smallest_subnormal), int(rng.integers(2, 12))
+    x, w = rng.standard_normal(n).astype(dtype), rng.standard_normal(n).astype(dtype)
+    kind = seed % 8
+    if kind == 0:  # halfway between two floats
+        x, w = np.array([1, u / 2], dtype), np.array([1, 1], dtype)
+    elif kind == 1:  # halfway, and a tail that tips it
+        x, w = np.array([1, u / 2, rng.choice([-1, 1]) * tiny], dtype), np.ones(3, dtype)
+    elif kind == 2:  # all but a tail cancels
+        x = np.concatenate([x, x, [dtype(rng.choice([-1, 1]) * u**2)]]).astype(dtype)
+        w = np.concatenate([w, -w, [1]]).astype(dtype)
+    elif kind == 3:  # subnormal results
+        x, w = (x * dtype(2.0 ** (info.minexp // 2))), (w * dtype(2.0 ** (info.minexp // 2 - 4)))
+    elif kind == 4:  # products near overflow
+        x = (x * dtype(2.0 ** (info.maxexp // 2))).astype(dtype)
+        w = (w * dtype(2.0 ** (info.maxexp // 2 - 2))).astype(dtype)
+    elif kind == 5:  # overflow on the way, not in the end
+        big = dtype(2.0 ** (info.maxexp - 1))
+        x, w = np.array([big, big, -big, 1], dtype), np.array([1, 1, 1, 1], dtype)
+    elif kind == 6:  # an exact zero
+        x, w = np.concatenate([x, x]), np.concatenate([w, -w])
+    else:  # every size at once
+        x = (x * dtype(2.0) ** rng.integers(-40, 40, n).astype(dtype)).astype(dtype)
+    return x, w
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_sums_built_to_be_undecided(dtype: Any) -> None:
+    with np.errstate(all="ignore"):
+        for seed in range(800):
+            x, w = hard_rows(dtype, seed)
+            want = exact_dot(x, w)
+            assert float(dot(x, w)) == want, (seed, x, w)
+            ones = np.ones(len(x), dtype)
+            mean = sum(map(Fraction, x.tolist()), Fraction(0)) / len(x)
+            got = ln.avg_pool(x[None, None], (len(x),), arithmetic="rounded")[0, 0, 0]
+            assert float(got) == round_fraction(mean, np.dtype(dtype)), (seed, x)
+            assert float(ln.conv(ones[None, None], x[None, None], arithmetic="rounded")[0, 0, 0]) == exact_dot(ones, x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_ten_thousand_longer_sums(dtype: Any) -> None:
+    """A thousand terms each, made by one convolution; exact by integers."""
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal((25, 1000)) * 2.0 ** rng.integers(-12, 12, (25, 1000))).astype(dtype)
+    w = rng.standard_normal((400, 1000)).astype(dtype)
+    y = ln.conv(x, w, arithmetic="rounded")
+    a, b = (np.frompyfunc(lambda v: int(v * 2.0**80), 1, 1)(m.astype(np.float64)) for m in (x, w))
+    whole = a.dot(b.T)  # integers: every float is a multiple of 2^-80
+    assert all(Fraction(float(v)) * 2**80 == int(n) for v, n in zip(x.flat, a.flat, strict=True))
+    assert all(Fraction(float(v)) * 2**80 == int(n) for v, n in zip(w.flat, b.flat, strict=True))
+    want = np.frompyfunc(lambda n: round_fraction(Fraction(int(n), 2**160), np.dtype(dtype)), 1, 1)(whole)
+    assert np.array_equal(y.astype(float), want.astype(float))
+
+
+# ---- infinities, NaN and signs of zero
+
+
+SPECIALS = [np.nan, np.inf, -np.inf, -0.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in ALL])
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_special_values_are_those_of_the_fast_kernels(kind: type[Op], dtype: Any) -> None:
+    """Where a result is not finite, and the signs of exact zeros; the data are small integers, so nothing rounds."""
+    for seed in range(12):
+        case = random_case(kind, seed)
+        rng = np.random.default_rng(seed)
+        shapes = [(2, *case.shapes[0]), *case.shapes[1:]]
+        arrays = [rng.integers(-2, 3, s).astype(dtype) for s in shapes]
+        for a in arrays[:1] if issubclass(kind, SmoothMaxPool) else arrays:
+            if a.size:
+                a.flat[rng.integers(0, a.size, 1 + a.size // 4)] = rng.choice(SPECIALS, 1 + a.size // 4)
+        if issubclass(kind, SmoothMaxPool):
+            arrays[1] = np.array(1.0, dtype)
+        full = [*arrays, *[None] * (len(kind.arrays) - len(arrays))]
+        options = options_of(kind, case)
+        fast, got = (apply(kind, full, a, *options) for a in ("fast", "rounded"))
+        if isinstance(fast, tuple):
+            fast, got = fast[0], got[0]
+        assert np.array_equal(np.isnan(fast), np.isnan(got))
+        odd = ~np.isfinite(fast)
+        assert np.array_equal(fast[odd & ~np.isnan(fast)], got[odd & ~np.isnan(fast)])
+        zero = fast == 0
+        assert np.array_equal(np.signbit(fast[zero]), np.signbit(got[zero]))
+
+
+# ---- the same bits
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_threads_batches_and_layouts_give_the_same_bits(dtype: Any) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((3, 8, 11, 9)).astype(dtype)
+    w, b = rng.standard_normal((6, 8, 3, 3)).astype(dtype), rng.standard_normal(6).astype(dtype)
+    g = rng.standard_normal((3, 6, 11, 9)).astype(dtype)
+    functions = {
+        "conv": lambda x, g: ln.conv(x, w, b, padding=1, arithmetic="rounded"),
+        "conv_vjp": lambda x, g: ln.conv_vjp((x, w, b), g, padding=1, arithmetic="rounded")[0],
+        "avg_pool": lambda x, g: ln.avg_pool(x, 3, stride=2, padding=1, arithmetic="rounded"),
+        "lp_pool": lambda x, g: ln.lp_pool(x, 2, p=3, arithmetic="rounded"),
+    }
+    for f in functions.values():
+        ln.set_num_threads(1)
+        want = f(x, g)
+        for threads in (2, 3, 4):
+            ln.set_num_threads(threads)
+            assert f(x, g).tobytes() == want.tobytes()
+        assert np.concatenate([f(x[k : k + 1], g[k : k + 1]) for k in range(3)]).tobytes() == want.tobytes()
+        turned = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+        assert f(turned, g).tobytes() == want.tobytes()
+
+
+# ---- values with exp, log and roots
+
+
+def test_values_that_are_floats_are_proved() -> None:
+    def lp(x: Any, p: float) -> Any:
+        return ln.lp_pool(np.array([x]), (len(x),), p=p, arithmetic="rounded")[0, 0]
+
+    assert lp([3.0, 4.0], 2) == 5 and lp([3.0, 4.0, 5.0], 3) == 6
+    assert lp([-7.0, 0.0], 2.5) == 7 and lp([2.0] * 8, 1.5) == 8
+    assert lp([3 * 2.0**26, 2.0**-27], 1) == 3 * 2.0**26  # a tie goes to even
+    one = np.array([[0.1]])
+    assert ln.smooth_max_pool(one, (1,), beta=3.0, arithmetic="rounded")[0, 0] == 0.1
+    equal = np.array([[0.1, 0.1, 0.1]])
+    t = np.array([[1.0, 2.0, 4.5]])
+    assert ln.smooth_max_pool_jvp((equal,), (t,), kernel=(3,), beta=2.0, arithmetic="rounded")[0, 0] == 2.5
+
+
+def test_what_no_proof_decides_is_refused_by_name() -> None:
+    # (sqrt(2) + sqrt(8))/... : a rational sum of two irrational derivatives of overlapping windows.
+    x = np.array([[1.0, 1.0, 1.0]])
+    g = np.array([[1.0, -1.0]])
+    with pytest.raises(ln.UndecidedError, match="4096 bits"):
+        ln.lp_pool_vjp((x,), g, kernel=(2,), stride=1, arithmetic="rounded")
+
+
+# ---- between the window operators
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in GLUE])
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_glue_is_the_exact_result_rounded_once(kind: type[Op], dtype: Any) -> None:
+    for case in kind.cases.values():
+        rng = np.random.default_rng(3)
+        arrays: list[Any] = [np.asarray(rng.standard_normal(s)).astype(dtype) for s in case.shapes]
+        if kind.positive:
+            arrays = [abs(a) + dtype(0.5) for a in arrays]
+        arrays = [np.zeros(a.shape, np.int64) if p in kind.integers else a for p, a in enumerate(arrays)]
+        options = glue_options(kind, case)
+        y = apply(kind, arrays, "rounded", *options)
+        call = prepare(Request(kind, tuple(arrays), "rounded", options))
+        if not np.size(y):
+            continue
+        number = flint.arb if kind.needs == "exp" else Fraction
+        with precision(400):
+            cells = [
+                a if p in kind.integers else each(lambda v, number=number: number(float(v)), cells_of(a))
+                for p, a in enumerate(call.arrays)
+            ]
+            exact = by_specification(call.bound, cells)
+        for got, v in zip(np.ravel(y), exact.ravel(), strict=True):
+            t = np.dtype(dtype)
+            want = decided_ball(v, t) if number is flint.arb else round_fraction(Fraction(v), t)
+            assert want is None or float(got) == want
+
+
+# ---- how far
+
+
+def test_ulps_and_bounds() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 4, 9)).astype(np.float32), rng.standard_normal((2, 4, 3)).astype(np.float32)
+    exact = ln.spec.conv(*(each(lambda v: Fraction(float(v)), cells_of(a)) for a in (x[0], w)))[None]
+    fast, rounded = ln.conv(x, w), ln.conv(x, w, arithmetic="rounded")
+    assert (ln.ulps(rounded, exact) <= 0.5).all()
+    bound = ln.error_bound("conv", (x, w))
+    errors = each(lambda a, b: abs(Fraction(float(a)) - b), cells_of(fast), exact)
+    assert all(e <= Fraction(float(b)) for e, b in zip(errors.flat, bound.flat, strict=True))
+    assert ln.error_bound("max_pool", (x,), kernel=2).max() == 0
+    with pytest.raises(ln.DTypeError):
+        ln.error_bound("conv", (np.ones((1, 1, 3), int), np.ones((1, 1, 2), int)))

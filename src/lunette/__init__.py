@@ -15,6 +15,8 @@ from lunette import spec as spec
 from lunette._native import get_num_threads as get_num_threads
 from lunette._native import instruction_set as instruction_set
 from lunette._native import set_num_threads as set_num_threads
+from lunette.arithmetic.error import error_bound as error_bound
+from lunette.arithmetic.error import ulps as ulps
 from lunette.array import jvp_of as _jvp_of
 from lunette.array import output_shape as output_shape
 from lunette.array import vjp_of as _vjp_of
@@ -150,6 +152,7 @@ __all__ = [
     "conv_vjp",
     "cross_entropy",
     "div",
+    "error_bound",
     "exp",
     "explain",
     "flatten",
@@ -205,6 +208,7 @@ __all__ = [
     "tanh",
     "trace",
     "transpose",
+    "ulps",
     "value_and_grad",
     "vjp",
 ]

@@ -502,7 +502,9 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_jvp`: the derivative of an operator in the direction of tangents."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, arithmetic: str = "fast", **options: Any) -> Any:
-        full = (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if isinstance(tangents, tuple | list) else None
+        full = (
+            (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if isinstance(tangents, tuple | list) else None
+        )
         if _is_other(arithmetic):
             asked = request_at(function, kind, primals, options)
             check_tangents(tangents, primals)

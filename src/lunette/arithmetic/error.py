@@ -2,14 +2,171 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 
-def height(terms: int) -> int:
-    """How many roundings a term of a sum passes through: sums are blocked by 512."""
+from lunette.array import bound_of, defaults_of, lookup
+from lunette.errors import DTypeError, speaking
+from lunette.number import Array, cells_of, each
+from lunette.op import Op, apply
+from lunette.ops import ALL
+from lunette.ops.avg_pool import AvgPool
+from lunette.ops.lp_pool import LpPool
+from lunette.ops.max_pool import MaxPool
+from lunette.ops.smooth_max_pool import SmoothMaxPool
+from lunette.window import Shape
+
+
+def float_info(dtype: np.dtype[Any]) -> Any:
+    """What is known of a float dtype, numpy's or bfloat16: numpy.finfo of either."""
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
+def height(terms: Any) -> Any:
+    """How many roundings a term of a sum passes through at most: sums are blocked by 512."""
+    return np.minimum(terms, 512 + -(-terms // 512)) + 2 if isinstance(terms, np.ndarray) else _height(terms)
+
+
+def _height(terms: int) -> int:
     return min(terms, 512 + -(-terms // 512)) + 2
 
 
 def gamma(h: Any, u: Any) -> Any:
     """The relative error of h roundings."""
     return h * u / (1 - h * u)
+
+
+def error_bound(op: Any, inputs: Sequence[Any], **options: Any) -> Array:
+    """How far `arithmetic="fast"` may be from the exact result, for each output: a bound known before computing.
+
+    Sums of t products keep gamma(h) * sum|x||w| + h * tiny with h = min(t, 512 + ceil(t/512)) + 2; selecting operators
+    are exact; smooth max and Lp add 4 units in the last place. `inputs` are the arrays of one call, `options` its own.
+
+    >>> import numpy as np, lunette as ln
+    >>> x, w = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)
+    >>> ln.error_bound("conv", (x, w)) < 1e-6
+    array([[[ True,  True,  True]]])
+    """
+    _, kind = lookup(op)
+    given: Sequence[Any] = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    with speaking("error_bound"):
+        arrays = [np.asarray(a) for a in given]
+        dtype = arrays[0].dtype
+        if dtype.kind != "f" and dtype != ml_dtypes.bfloat16:
+            raise DTypeError("D1", "float arrays", f"dtype {dtype}", "The bound is that of a float result.")
+    named = dict(zip(kind.arrays, arrays, strict=False))
+    bound = bound_of(op, [a.shape for a in arrays], {n: v for n, v in options.items() if n not in named})
+    ordered = _ordered(op, kind, options, named)
+    return _bound(kind, bound.op, arrays, ordered, dtype)
+
+
+def _ordered(op: Any, kind: type[Op], options: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    function, _ = lookup(op)
+    every = {**defaults_of(function, kind), **{n: v for n, v in options.items() if n not in named}}
+    return tuple(every[n] for n in defaults_of(function, kind))
+
+
+def _bound(kind: type[Op], op: Op, arrays: list[Array], options: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    info = float_info(dtype)
+    # Half precision is summed in float32 and rounded once: its bound is that of float32 and half a unit more.
+    half = info.bits == 16
+    u, tiny = (2.0**-24, 2.0**-149) if half else (float(info.eps) / 2, float(info.smallest_subnormal))
+    missing = [None] * (len(kind.arrays) - len(arrays))
+    wide = [abs(a.astype(np.float64)) for a in arrays]
+    if issubclass(kind, MaxPool):
+        y = apply(kind, [*wide, *missing], "fast", *options)
+        return np.zeros(np.shape(y[0] if isinstance(y, tuple) else y))
+    counted = [np.ones(a.shape) for a in arrays]
+    space = arrays[0].shape[arrays[0].ndim - op.window.d :]  # type: ignore[attr-defined]
+    if issubclass(kind, SmoothMaxPool):
+        beta = float(arrays[1])
+        y = abs(apply(kind, [arrays[0].astype(np.float64), np.array(beta)], "fast", *options))
+        terms = _counts(op, space, y.shape)
+        return np.asarray(4 * _spacing(y, info) + gamma(height(terms + 2), u) / abs(beta))
+    if issubclass(kind, LpPool):
+        y = apply(kind, wide, "fast", *options)
+        p = getattr(op, "p", 1.0)
+        return np.asarray(
+            4 * _spacing(y, info) + gamma(height(_counts(op, space, y.shape) + 2), u) * y / max(min(p, 1e9), 1.0)
+        )
+    names = tuple(_names(kind))
+    if issubclass(kind, AvgPool) and "divisor" in names:
+        sized = tuple(abs(v) if n == "divisor" and v is not None else v for n, v in zip(names, options, strict=True))
+        ones = tuple(1.0 if n == "divisor" else v for n, v in zip(names, options, strict=True))
+    else:
+        sized = ones = options
+    size = apply(kind, [*wide, *missing], "fast", *sized) * (1 + 2.0**-20)
+    terms = (
+        _counts(op, space, size.shape)
+        if issubclass(kind, AvgPool)
+        else apply(kind, [*counted, *missing], "fast", *ones)
+    )
+    h = height(np.ceil(terms))
+    bound = gamma(h, u) * size + h * tiny
+    return np.asarray(bound + _spacing(size, info) / 2 if half else bound)
+
+
+def _names(kind: type[Op]) -> Any:
+    return defaults_of(ALL[kind], kind)
+
+
+def _counts(op: Any, space: Shape, shape: Shape) -> Array:
+    """How many cells each window of a pool has, padding counted."""
+    counts = np.ones(())
+    for t in op.window.tables(space):
+        counts = np.multiply.outer(counts, t.inside.astype(np.float64))
+    return np.broadcast_to(counts if counts.ndim and len(shape) > counts.ndim else counts.ravel()[0], shape)
+
+
+def _spacing(y: Array, info: Any) -> Array:
+    """The unit in the last place of a dtype at |y|."""
+    e = np.maximum(np.frexp(abs(y))[1] - 1, int(info.minexp))
+    return np.asarray(np.ldexp(1.0, e - int(info.nmant)))
+
+
+def ulps(a: Any, exact: Any) -> Array:
+    """The error of floats in units in the last place of the exact values, which may be numbers of any type.
+
+    >>> from fractions import Fraction
+    >>> import numpy as np, lunette as ln
+    >>> ln.ulps(np.float32([1 / 3, 0.5]), [Fraction(1, 3), Fraction(1, 2)]).round(2)
+    array([0.33, 0.  ])
+    """
+    got = np.asarray(a)
+    if got.dtype.kind != "f" and got.dtype != ml_dtypes.bfloat16:
+        raise DTypeError("D1", "an array of floats", f"dtype {got.dtype}", "Pass the result as it was.", who="ulps")
+    true = cells_of(exact, "exact")
+    if true.shape != got.shape:
+        true = np.broadcast_to(true, got.shape)
+    info = float_info(got.dtype)
+
+    def one(y: Any, v: Any) -> float:
+        y = float(y)
+        if (isinstance(v, float | np.floating) and not math.isfinite(v)) or not math.isfinite(y):
+            w = float(v)
+            return 0.0 if y == w or (math.isnan(y) and math.isnan(w)) else math.inf
+        q = _as_fraction(v)
+        size = abs(q)
+        e = int(info.minexp)
+        if size:
+            e = size.numerator.bit_length() - size.denominator.bit_length()
+            e = max(e - (size < Fraction(2) ** e), int(info.minexp))
+        return float(abs(Fraction(y) - q) / Fraction(2) ** (e - int(info.nmant)))
+
+    return each(one, cells_of(got.astype(np.float64)), true).astype(np.float64)
+
+
+def _as_fraction(v: Any) -> Fraction:
+    if hasattr(v, "fmpq"):  # a ball: its midpoint
+        v = v.mid().fmpq()
+    if hasattr(v, "p") and hasattr(v, "q"):
+        return Fraction(int(v.p), int(v.q))
+    try:
+        return Fraction(v)
+    except (TypeError, ValueError):
+        return Fraction(float(v))

@@ -15,9 +15,9 @@ from fractions import Fraction
 from typing import Any
 
 import flint
-import ml_dtypes
 import numpy as np
 
+from lunette.arithmetic.error import float_info
 from lunette.arithmetic.sums import nearest, product
 from lunette.errors import UndecidedError
 from lunette.number import Array, Number
@@ -36,7 +36,7 @@ def round_fraction(q: Fraction, dtype: np.dtype[Any]) -> float:
     """
     if q == 0:
         return 0.0
-    info = ml_dtypes.finfo(dtype)
+    info = float_info(dtype)
     digits = int(info.nmant) + 1
     size = abs(q)
     e = size.numerator.bit_length() - size.denominator.bit_length()
@@ -44,7 +44,7 @@ def round_fraction(q: Fraction, dtype: np.dtype[Any]) -> float:
     unit = Fraction(2) ** (max(e, int(info.minexp)) - digits + 1)
     rounded = round(size / unit) * unit  # ties to even
     y = math.inf if rounded > Fraction(float(info.max)) else float(rounded)
-    return math.copysign(y, q)
+    return y if q > 0 else -y
 
 
 def boundary_between(low: Fraction, high: Fraction, dtype: np.dtype[Any]) -> Fraction | None:
@@ -85,10 +85,10 @@ def nearest_sum(terms: Array, dtype: np.dtype[Any], *more: float) -> float:
 def is_halfway(a: float, dtype: np.dtype[Any]) -> bool:
     """Whether a float64 may lie halfway between two floats of a narrower dtype."""
     # Such a number has few digits: the last 53 - digits - 1 of its 53 are zero, or it is subnormal in the dtype.
-    digits = int(ml_dtypes.finfo(dtype).nmant) + 2
+    digits = int(float_info(dtype).nmant) + 2
     m, e = math.frexp(a)
     few = math.ldexp(m, digits)
-    return few == int(few) or e < int(ml_dtypes.finfo(dtype).minexp) + 2
+    return few == int(few) or e < int(float_info(dtype).minexp) + 2
 
 
 def _strange(terms: Sequence[float]) -> float:

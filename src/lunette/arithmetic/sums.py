@@ -85,11 +85,12 @@ class Sum:
         """Divided by exact numbers other than zero."""
         q = self.hi / divisor
         exact = bool((abs(np.frexp(divisor)[0]) == 0.5).all())  # powers of two
-        radius = self.width / abs(divisor) * (1 + 4 * U)
+        size: Any = abs(divisor)
+        radius = self.width / size * (1 + 4 * U)
         if self.lo is None:
             return Sum(q, None, radius, not exact, None if self.rounded else (self.hi, divisor))
         if exact:
-            return Sum(q, self.lo / divisor, self.width / abs(divisor))
+            return Sum(q, self.lo / divisor, self.width / size)
         # The remainder of a rounded quotient is a float; what is left of it is divided once more.
         p, e = product(q, divisor)
         lo = ((self.hi - p) - e + self.lo) / divisor

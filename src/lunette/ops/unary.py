@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -25,6 +25,7 @@ from lunette.number import (
     Dual,
     Interval,
     Number,
+    as_dtype,
     divide,
     each,
     is_enclosure,
@@ -137,6 +138,9 @@ class LeakyRelu(Unary):
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         return cls(check_number("slope", options[0]))
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return replace(self, slope=as_dtype(self.slope, dtype))
 
     def cell(self, v: Number) -> Number:
         low = like(self.slope, v) * v

@@ -1,0 +1,483 @@
+"""Pools in rounded arithmetic: sums over windows, what is proved of smooth max and Lp, and one cell of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any
+
+import flint
+import numpy as np
+
+from lunette.arithmetic.error import gamma, height
+from lunette.arithmetic.exact import Proof, cells_as, exact_total, nearest_of_balls, round_fraction, tame, unproved
+from lunette.arithmetic.proofs import Proofs
+from lunette.arithmetic.rounded import (
+    Arrays,
+    Task,
+    finite,
+    nearest_at,
+    nearest_pull,
+    nearest_push,
+    pull_of,
+    push_of,
+    signed,
+    sum_of,
+)
+from lunette.arithmetic.sums import Range, Sum, U
+from lunette.number import Array, total
+from lunette.op import Op
+from lunette.ops.avg_pool import AvgPool
+from lunette.ops.lp_pool import LpPool
+from lunette.ops.max_pool import MaxPool
+from lunette.ops.pool import Pool
+from lunette.ops.smooth_max_pool import SmoothMaxPool
+from lunette.window import Axis, Geometry, Shape, Window, axis_table
+
+# ---- windows
+
+
+@lru_cache(maxsize=256)
+def _counts(window: Window, space: Shape, counted: bool) -> Array:
+    """How many cells each window has, padding counted or not, over the output's space."""
+    counts = np.ones(())
+    for t in window.tables(space):
+        counts = np.multiply.outer(counts, (t.inside if counted else t.count).astype(float))
+    return np.asarray(counts)
+
+
+def _readers(op: Pool, space: Shape) -> int:
+    """No cell is read by more windows than this."""
+    return prod(_most_readers(a, n) for a, n in zip(op.window.axes, space, strict=True))
+
+
+@lru_cache(maxsize=1024)
+def _most_readers(axis: Geometry, n: int) -> int:
+    t = axis_table(axis, n)
+    if t.count.sum() > 10**6:
+        return t.m
+    within = np.arange(t.count.sum()) - np.repeat(np.cumsum(t.count) - t.count, t.count)
+    return int(np.bincount(np.repeat(t.first, t.count) + within * t.step, minlength=1).max(initial=1))
+
+
+def _space(op: Pool, x: Array) -> Shape:
+    return x.shape[x.ndim - op.window.d :]
+
+
+def _windows(op: Pool, task: Task, x: Array) -> Shape:
+    """The shape of the result with its spatial axes, which a global pool may drop."""
+    return (*x.shape[: x.ndim - op.window.d], *op.window.out(_space(op, x)))
+
+
+def _most_cells(op: Pool, x: Array) -> int:
+    counted = getattr(op, "count_include_pad", False)
+    return int(_counts(op.window, _space(op, x), counted).max())
+
+
+# ---- averages
+
+
+def _divisors(op: AvgPool, space: Shape) -> Array | float:
+    if op.divisor is not None:
+        return float(op.divisor)
+    return _counts(op.window, space, op.count_include_pad)
+
+
+def _plain(op: AvgPool) -> AvgPool:
+    """The sum of each window."""
+    return replace(op, divisor=1.0)
+
+
+@sum_of.register(AvgPool)
+def _(op: AvgPool, task: Task, *arrays: Array | None) -> Sum | None:
+    (x,) = arrays
+    assert x is not None
+    forward = task.kernels(_plain(op)).forward
+    if forward is None:
+        return None
+    space = _space(op, x)
+    most = int(_counts(op.window, space, False).max())
+    known = task.ranges.get(id(x))
+    s = task.sums.of(forward, (x,), _windows(op, task, x), most, lambda: most * task.greatest(x), known)
+    return None if s is None else s.over(_divisors(op, space))
+
+
+@pull_of.register(AvgPool)
+def _(op: AvgPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
+    (x,) = primals
+    assert x is not None
+    space = _space(op, x)
+    g = g.reshape(_windows(op, task, x))
+    return _pulled(task, task.kernels(_plain(op)).vjp, x, g, _divisors(op, space), _readers(op, space))
+
+
+def _pulled(
+    task: Task, vjp: Sequence[Callable[..., None]], x: Array, g: Array, divisors: Array | float, readers: int
+) -> Sum | None:
+    """The sum over windows of g / divisor, where a kernel sends g itself to the cells."""
+    if not vjp:
+        return None
+
+    def pull(g: Array, known: Range | None = None) -> Sum | None:
+        size = lambda: readers * (task.greatest(g) if known is None else known.greatest)  # noqa: E731
+        return task.sums.of(lambda g, y: vjp[0](x, g, y), (g,), x.shape, readers, size, known)
+
+    if isinstance(divisors, float) and abs(math.frexp(divisors)[0]) == 0.5:  # a power of two divides exactly
+        s = pull(g, task.ranges.get(id(g)))
+        return None if s is None else s.over(divisors)
+    share = Sum(g, None if task.sums.coarse else np.zeros(()), 0.0).over(divisors)
+    whole = pull(share.hi)
+    if whole is None or share.lo is None:
+        # The coarse shares were rounded once more than the kernel knows.
+        if whole is None:
+            return None
+        return replace(whole, radius=whole.width + 2.0**-52 * readers * task.greatest(share.hi))
+    low = pull(np.broadcast_to(share.lo, g.shape).copy())
+    if low is None:
+        return None
+    both = whole.plus(low)
+    return replace(both, radius=both.width + readers * np.max(share.width))
+
+
+# ---- max
+
+
+@push_of.register(MaxPool)
+def _(op: MaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
+    (x,), (t,) = primals, tangents
+    assert x is not None and t is not None
+    jvp = task.kernels(replace(op, ties="all")).jvp
+    if jvp is None:
+        return None
+    space = _space(op, x)
+    most = int(_counts(op.window, space, False).max())
+    known = task.ranges.get(id(t))
+    windows = _windows(op, task, x)
+    s = task.sums.of(lambda t, y: jvp(x, t, y), (t,), windows, most, lambda: most * task.greatest(t), known)
+    return s if s is None or op.ties == "all" else s.over(_winners(op, task, x))
+
+
+def _winners(op: MaxPool, task: Task, x: Array) -> Array:
+    """How many cells of each window win."""
+    jvp = task.kernels(replace(op, ties="all")).jvp
+    assert jvp is not None
+    count = np.empty(_windows(op, task, x))
+    jvp(x, np.ones(x.shape), count)
+    return count
+
+
+@pull_of.register(MaxPool)
+def _(op: MaxPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
+    (x,) = primals
+    assert x is not None
+    g = g.reshape(_windows(op, task, x))
+    chosen = replace(op, ties="all") if op.ties == "split" else op
+    divisors = _winners(op, task, x) if op.ties == "split" else 1.0
+    return _pulled(task, task.kernels(chosen).vjp, x, g, divisors, _readers(op, _space(op, x)))
+
+
+# ---- smooth max and Lp in the coarse way: the float64 kernels and what is proved of them (docs/rounded.md)
+
+
+@sum_of.register(SmoothMaxPool)
+def _(op: SmoothMaxPool, task: Task, *arrays: Array | None) -> Sum | None:
+    x, beta = arrays
+    assert x is not None and beta is not None
+    forward = task.kernels(op).forward
+    if not task.sums.coarse or forward is None or not _is_calm(x, beta):
+        return None
+    y = np.empty(_windows(op, task, x))
+    forward(x, beta, y)
+    relative = 64 * U + 2 * gamma(height(_most_cells(op, x)), U)
+    return Sum(y, None, 64 * U * abs(y) + relative / abs(float(beta)))
+
+
+def _is_calm(x: Array, beta: Array) -> bool:
+    """Exponents within the range of the vector code, whose error is proved."""
+    return bool(np.isfinite(x).all() and abs(float(beta)) * abs(x).max(initial=0) <= 200)
+
+
+@push_of.register(SmoothMaxPool)
+def _(op: SmoothMaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
+    (x, beta), (t, t_beta) = primals, tangents
+    assert x is not None and beta is not None
+    jvp = task.kernels(op).jvp
+    steady = t is None or np.isfinite(t).all()
+    if not task.sums.coarse or jvp is None or not _is_calm(x, beta) or not steady:
+        return None
+    y = np.empty(_windows(op, task, x))
+    jvp(x, beta, t, t_beta, y)
+    relative = 64 * U + 4 * gamma(height(_most_cells(op, x)), U)
+    moved = 0.0 if t is None else abs(t).max(initial=0)
+    if t_beta is not None:
+        rate = abs(float(beta))
+        moved = moved + abs(float(t_beta)) * (2 * abs(x).max(initial=0) + math.log(_most_cells(op, x)) / rate) / rate
+    return Sum(y, None, relative * moved + 8 * U * abs(y))
+
+
+@pull_of.register(SmoothMaxPool)
+def _(op: SmoothMaxPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
+    x, beta = primals
+    assert x is not None and beta is not None
+    vjp = task.kernels(op).vjp
+    if wrt == 1 or not task.sums.coarse or not vjp or not _is_calm(x, beta) or not np.isfinite(g).all():
+        return None
+    y = np.empty(x.shape)
+    vjp[0](x, beta, g.reshape(_windows(op, task, x)), y)
+    readers = _readers(op, _space(op, x))
+    relative = 64 * U + 4 * gamma(height(_most_cells(op, x)), U) + gamma(height(readers), U)
+    return Sum(y, None, relative * readers * abs(g).max(initial=0))
+
+
+@sum_of.register(LpPool)
+def _(op: LpPool, task: Task, *arrays: Array | None) -> Sum | None:
+    (x,) = arrays
+    assert x is not None
+    forward = task.kernels(op).forward
+    if not task.sums.coarse or forward is None or not _is_even(x, op.p):
+        return None
+    y = np.empty(_windows(op, task, x))
+    forward(x, y)
+    return Sum(y, None, _lp_error(op, x) * y)
+
+
+def _is_even(x: Array, p: float) -> bool:
+    """Magnitudes close enough together for the vector code, whose error is proved."""
+    sizes = abs(x[x != 0])
+    if not np.isfinite(sizes).all() or not p <= 64:
+        return False
+    low, high = np.frexp(sizes.min(initial=1))[1], np.frexp(sizes.max(initial=1))[1]
+    return bool((high - low + 2) * p <= 700 and max(abs(low), abs(high)) <= 150)
+
+
+def _lp_error(op: LpPool, x: Array) -> float:
+    return float(gamma(height(_most_cells(op, x)), U)) + (16 if op.p in (1, 2, 3) else 4096) * U
+
+
+@push_of.register(LpPool)
+def _(op: LpPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
+    (x,), (t,) = primals, tangents
+    assert x is not None and t is not None
+    jvp = task.kernels(op).jvp
+    calm = op.p == math.inf or _is_even(x, op.p)
+    if not task.sums.coarse or jvp is None or not calm or not np.isfinite(t).all():
+        return None
+    y = np.empty(_windows(op, task, x))
+    jvp(x, t, y)
+    most = _most_cells(op, x)
+    return Sum(y, None, (4 * _lp_error(op, x) + gamma(height(most), U)) * most * abs(t).max(initial=0))
+
+
+@pull_of.register(LpPool)
+def _(op: LpPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
+    (x,) = primals
+    assert x is not None
+    vjp = task.kernels(op).vjp
+    calm = op.p == math.inf or _is_even(x, op.p)
+    if not task.sums.coarse or not vjp or not calm or not np.isfinite(g).all():
+        return None
+    y = np.empty(x.shape)
+    vjp[0](x, g, y)
+    readers = _readers(op, _space(op, x))
+    return Sum(y, None, (4 * _lp_error(op, x) + gamma(height(readers), U)) * readers * abs(g).max(initial=0))
+
+
+# ---- one cell of a pool: its window, or the windows that read it
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One window as a problem of its own: the same operator on the cells of that window alone."""
+
+    op: Any
+    index: tuple[Any, ...]
+    """Where its cells are in a plane."""
+    size: int
+    """How many cells it has, padding counted."""
+
+
+def _view(op: Pool, o: Shape, space: Shape) -> View:
+    axes, index, size = [], [], 1
+    for a, p, n in zip(op.window.axes, o, space, strict=True):
+        r, kernel = a.reach(p, n), max(a.inside(p, n), 1)
+        axes.append(Axis(kernel, lo=kernel - r.count))  # so many cells, and so much padding
+        size *= kernel
+        index.append(r.i + r.i_step * np.arange(r.count))
+    return View(replace(op, window=Window(tuple(axes))), np.ix_(*index), size)
+
+
+def _plane(task: Task, op: Pool, at: Shape) -> tuple[tuple[Any, ...], Shape]:
+    """The plane of a cell, and its place there; a global pool may have dropped the place."""
+    front = len(task.batch) + 1
+    return at[:front], at[front:] or (0,) * op.window.d
+
+
+def _cut(a: Array, plane: Any, view: View) -> Array:
+    return np.asarray(a[plane][view.index] if view.index else a[plane])[None]
+
+
+def _is_rational(op: Op) -> bool:
+    return op.needs != "exp" or (isinstance(op, LpPool) and op.p in (1, math.inf))
+
+
+Value = Callable[..., Any]
+Exactly = Callable[[], Fraction | None]
+
+
+def _nearest_value(
+    op: Pool, dtype: np.dtype[Any], arrays: Sequence[Array], value: Value, exactly: Exactly, is_value: Proof
+) -> float:
+    """A value that is a function of some arrays, by floats where infinities decide it, by rationals, or by balls."""
+    plain = float(value(*(tame(a).astype(object) for a in arrays)))
+    if not math.isfinite(plain):
+        return plain
+    if _is_rational(op):
+        return signed(round_fraction(Fraction(value(*(cells_as(finite(a), Fraction) for a in arrays))), dtype), plain)
+    rational = exactly() if all(np.isfinite(a).all() for a in arrays) else None
+    if rational is not None:
+        return signed(round_fraction(rational, dtype), plain)
+    balls = [cells_as(a, flint.arb) for a in arrays]
+    return nearest_of_balls(lambda: value(*balls), dtype, is_value, op.name)
+
+
+def _only(y: Any) -> Any:
+    (v,) = np.asarray(y, object).ravel()
+    return v
+
+
+@nearest_at.register(Pool)
+def _(op: Pool, task: Task, at: Shape, *arrays: Array | None) -> float:
+    x, *more = arrays
+    assert x is not None
+    plane, o = _plane(task, op, at)
+    view = _view(op, o, _space(op, x))
+    cut = _cut(x, plane, view)
+    given = [cut, *(a for a in more if a is not None)]
+    window = Proofs.of(op, cut, view.size)
+    return _nearest_value(op, task.dtype, given, lambda *a: _only(view.op.spec(*a)), window.value, window.is_value)
+
+
+@nearest_at.register(AvgPool)
+def _(op: AvgPool, task: Task, at: Shape, *arrays: Array | None) -> float:
+    (x,) = arrays
+    assert x is not None
+    plane, o = _plane(task, op, at)
+    row = _cut(x, plane, _view(op, o, _space(op, x))).ravel()
+    with np.errstate(all="ignore"):
+        plain = float(tame(row).sum())
+    if not math.isfinite(plain):
+        return plain if not math.isinf(plain) else math.copysign(plain, plain * float(op.divisor or 1))
+    divisors = np.broadcast_to(_divisors(op, _space(op, x)), op.window.out(_space(op, x)))
+    value = exact_total(row.tolist()) / Fraction(float(divisors[o]))
+    return signed(round_fraction(value, task.dtype), plain / float(divisors[o]))
+
+
+@nearest_push.register(Pool)
+def _(op: Pool, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> float:
+    (x, *more), (t, *slopes) = primals, tangents
+    assert x is not None
+    plane, o = _plane(task, op, at)
+    view = _view(op, o, _space(op, x))
+    cut = _cut(x, plane, view)
+    moved = None if t is None else _cut(t, plane, view)
+    given: list[Any] = [cut, *more, moved, *slopes]
+    window = Proofs.of(op, cut, view.size)
+    alone = all(s is None for s in slopes)
+    n = len(primals)
+
+    def value(*present: Any) -> Any:
+        every = iter(present)
+        full = [None if a is None else next(every) for a in given]
+        return _only(view.op.jvp(full[:n], full[n:]))
+
+    return _nearest_value(
+        op,
+        task.dtype,
+        [a for a in given if a is not None],
+        value,
+        lambda: window.push(moved) if alone and moved is not None else None,
+        lambda q: alone and moved is not None and window.is_push(q, moved),
+    )
+
+
+@nearest_pull.register(Pool)
+def _(op: Pool, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> float:
+    x, *more = primals
+    assert x is not None
+    space, windows = _space(op, x), g.reshape(_windows(op, task, x))
+    if wrt == 1:
+        return _pull_all(op, task, x, more, windows)
+    plane, i = _plane(task, op, at)
+    sees = []
+    for t, p in zip(op.window.tables(space), i, strict=True):
+        steps, rest = np.divmod(p - t.first, t.step)
+        sees.append(np.flatnonzero((rest == 0) & (steps >= 0) & (steps < t.count)).tolist())
+    views = [_view(op, o, space) for o in product(*sees)]
+    shares = [windows[(*plane, *o)] for o in product(*sees)]
+    cuts = [_cut(x, plane, v) for v in views]
+    places = [_place(v, i) for v in views]
+    if not views:
+        return 0.0
+
+    def value(*arrays: Any) -> Any:
+        cuts, g, shared = arrays[: len(views)], arrays[len(views)], arrays[len(views) + 1 :]
+        parts = [
+            v.op.vjp((c, *shared), np.full(v.op.shape(c.shape), g[k], object))[0][(0, *p)]
+            for k, (v, c, p) in enumerate(zip(views, cuts, places, strict=True))
+        ]
+        return total(parts)
+
+    proofs = [Proofs.of(op, c, v.size) for v, c in zip(views, cuts, strict=True)]
+    return _nearest_value(
+        op,
+        task.dtype,
+        [*cuts, np.array(shares), *(a for a in more if a is not None)],
+        value,
+        lambda: _pulled_exactly(proofs, places, shares),
+        lambda q: _is_pulled(q, proofs, places, shares),
+    )
+
+
+def _place(view: View, i: Shape) -> Shape:
+    """Where a cell is in a window."""
+    return tuple(int(np.flatnonzero(np.ravel(rows) == p)[0]) for rows, p in zip(view.index, i, strict=True))
+
+
+def _pull_all(op: Pool, task: Task, x: Array, more: Sequence[Array | None], g: Array) -> float:
+    """The VJP in beta, to which every window of every plane contributes."""
+    (beta,) = more
+    assert beta is not None
+    samples = x.reshape(prod(task.batch), *x.shape[len(task.batch) :])
+    of_g = g.reshape(prod(task.batch), *g.shape[len(task.batch) :])
+
+    def value(x: Any, beta: Any, g: Any) -> Any:
+        return total([op.vjp((a, beta), b)[1][()] for a, b in zip(x, g, strict=True)])
+
+    return _nearest_value(op, task.dtype, [samples, beta, of_g], value, lambda: None, unproved)
+
+
+def _pulled_exactly(proofs: Sequence[Proofs], places: Sequence[Shape], shares: Sequence[float]) -> Fraction | None:
+    whole = Fraction(0)
+    for window, p, g in zip(proofs, places, shares, strict=True):
+        if g != 0:
+            weight = window.weight(p)
+            if weight is None:
+                return None
+            whole += Fraction(float(g)) * weight
+    return whole
+
+
+def _is_pulled(q: Fraction, proofs: Sequence[Proofs], places: Sequence[Shape], shares: Sequence[float]) -> bool:
+    """Only where a single window counts."""
+    live = [(w, p, g) for w, p, g in zip(proofs, places, shares, strict=True) if g != 0]
+    if len(live) != 1:
+        return False
+    window, p, g = live[0]
+    t = np.zeros(window.cells.shape)
+    t[(0, *p)] = g
+    return window.is_push(q, t)
