@@ -869,6 +869,7 @@ def test_nothing_else_is_raised() -> None:
                     "ShapeError",
                     "ArgumentError",
                     "DTypeError",
+                    "AbsentError",
                     "cannot",
                     "cannot_derive",
                     "refuse",

@@ -369,6 +369,56 @@ def test_g6_values_decide_nothing() -> None:
     )
 
 
+BRANCH = "Values are not known yet: use maximum, relu or a factor of 0 or 1, or branch on shapes."
+
+
+@pytest.mark.parametrize("sign", ["==", "!=", "<", "<=", ">", ">="])
+def test_g6_comparisons(sign: str) -> None:
+    """Python's own `==` is identity: a branch on it would take one side, silently."""
+    said = f"needs a decision that does not depend on values; got `{sign}` on"
+    compare = eval(f"lambda v: v {sign} 0")
+    refused(lambda: compare(gx), ln.DTypeError, f"Var [G6] {said} Var(%0 : f32[2,3]). {BRANCH}")
+    refused(lambda: ln.grad(compare)(V), ln.DTypeError, f"Taped [G6] {said} Taped(float64[3]). {BRANCH}")
+    refused(lambda: ln.jvp(compare, (V,), (V,)), ln.DTypeError, f"Pushed [G6] {said} Pushed(float64[3]). {BRANCH}")
+    refused(lambda: ln.jit(compare)(V), ln.DTypeError, f"Var [G6] {said} Var(%0 : f64[3]). {BRANCH}")
+
+
+def test_g6_what_python_asks_of_arrays() -> None:
+    known, whole = "a value that is known", "a variable as a whole"
+    for ask, words in (
+        (lambda: gx in [1], f"a decision that does not depend on values; got `==` on Var(%0 : f32[2,3]). {BRANCH}"),
+        (lambda: 1 in gx, f"a decision that does not depend on values; got `in` on Var(%0 : f32[2,3]). {BRANCH}"),
+        (lambda: np.equal(V, gx), f"lunette's functions on variables; got NumPy's equal of Var(%0 : f32[2,3]). {BRANCH}"),
+        (lambda: int(gx), f"{known}; got int() of Var(%0 : f32[2,3]). Return it instead."),
+        (lambda: f"{gx:.3f}", f"{known}; got the digits of Var(%0 : f32[2,3]). Print its shape, or return it."),
+        (lambda: gx[0], f"{whole}; got an index into Var(%0 : f32[2,3]). Take parts with ln.slice."),
+        (lambda: len(gx), f"{whole}; got len() of Var(%0 : f32[2,3]). Its sizes are in .shape."),
+    ):
+        refused(ask, ln.DTypeError, f"Var [G6] needs {words}")
+    assert f"{gx}" == "Var(%0 : f32[2,3])" and len({gx, gx}) == 1
+    a = ln.trace(lambda x: abs(x), V)
+    assert "abs(%0)" in str(a)
+
+
+def test_g6_methods_and_functions_of_numpy() -> None:
+    need = "needs lunette's functions on variables"
+    for ask, words in (
+        (lambda: gx.reshape(6), ".reshape. Write ln.reshape(x)."),
+        (lambda: gx.T, ".T. Write ln.transpose(x)."),
+        (lambda: gx.cumsum(), ".cumsum. Values have a shape, a dtype and Python's operators."),
+    ):
+        with pytest.raises(AttributeError) as caught:
+            ask()
+        assert isinstance(caught.value, ln.LunetteError) and str(caught.value) == f"Var [G6] {need}; got {words}"
+    for ask, name, hint in (
+        (lambda: np.maximum(gx, 1), "maximum", "Write ln.maximum instead of np.maximum."),
+        (lambda: np.sum(gx), "add.reduce", "Write ln.sum instead of np.add.reduce."),
+        (lambda: np.sin(gx), "sin", "The functions of lunette take variables."),
+        (lambda: np.asarray(gx), "array", "The functions of lunette take variables."),
+    ):
+        refused(ask, ln.DTypeError, f"Var [G6] {need}; got NumPy's {name} of Var(%0 : f32[2,3]). {hint}")
+
+
 def test_g7_one_graph() -> None:
     refused(
         lambda: ln.add(gx, hx),

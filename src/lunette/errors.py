@@ -45,6 +45,10 @@ class DTypeError(LunetteError, TypeError):
     """An argument has a type, or a number type, that the operator cannot serve."""
 
 
+class AbsentError(LunetteError, AttributeError):
+    """A value has no attribute of that name."""
+
+
 class UndecidedError(LunetteError, ArithmeticError):
     """A correctly rounded result that neither a proof nor 4096 bits decide."""
 
