@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
 import threading
@@ -10,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -370,6 +372,11 @@ def test_nan_is_found_on_request() -> None:
         ln.jit(f, debug=True)(x)
     text = str(caught.value)
     assert text.startswith("log [G10] needs no NaN") and "at (1,)" in text and "test_graph.py:" in text
+    for dtype in (np.float16, ml_dtypes.bfloat16):  # these run operator by operator
+        half = x.astype(dtype)
+        assert ln.jit(ln.relu, debug=True)(half).dtype == dtype
+        with pytest.raises(ln.ArgumentError, match=rf"log : {np.dtype(dtype)}\[2\] at \(1,\).*test_graph\.py:"):
+            ln.jit(f, debug=True)(half)
 
 
 def test_every_operator_has_its_rules() -> None:
@@ -394,6 +401,78 @@ def test_jit_compiles_once_per_shape_and_static_argument() -> None:
     assert f(x, {"scale": 3.0}, mode="id") == {"y": pytest.approx([3, -3]), "mode": "id"}
     assert f(np.array([[1]], np.float32), {"scale": np.array([2], np.float32)})["y"].tolist() == [[2]]
     assert len(built) == 4
+
+
+def test_static_numbers_are_told_apart() -> None:
+    f = ln.jit(lambda x, s: x / s)
+    x = np.ones(1)
+    with np.errstate(divide="ignore"):
+        assert [f(x, s)[0] for s in (0.0, -0.0, 1, 1.0, 0.0)] == [np.inf, -np.inf, 1, 1, np.inf]
+    assert len(f.programs) == 4
+    kinds = ln.jit(lambda x, s: {"y": x, "kind": type(s).__name__})
+    for s in (True, 1, 1.0, np.int64(1), np.float64(1), "1", b"1", 1j, Fraction(1)):
+        assert kinds(x, s)["kind"] == type(s).__name__
+    for _ in range(2):
+        assert np.isnan(f(x, float("nan"))[0])
+    assert len(f.programs) == 5
+
+
+def test_numpys_scalars_are_numbers_to_jit() -> None:
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    assert (ln.jit(lambda v, k: ln.max_pool(v, k))(x, np.int64(2)) == ln.max_pool(x, 2)).all()
+    for s in (np.float64(0.1), np.float32(0.1), 0.1):
+        y = ln.jit(lambda v, s: v * s)(x, s)
+        assert y.dtype == np.float32 and (y == ln.mul(x, s)).all()
+    assert (ln.jit(ln.grad(lambda s, v: ln.sum(s * v)))(np.float32(2), x) == x.sum()).all()
+    assert ln.jit(lambda v: (v, np.float64(3)))(x)[1] == 3
+
+
+def test_jit_forgets_the_programs_that_were_not_used_for_long() -> None:
+    from lunette.graph.transform import MOST_PROGRAMS
+
+    built = []
+
+    @ln.jit
+    def f(x: Any, s: int) -> Any:
+        built.append(s)
+        return x + s
+
+    x = np.zeros(1)
+    for s in range(1, MOST_PROGRAMS + 10):
+        assert f(x, 0)[0] == 0 and f(x, s)[0] == s
+    assert len(f.programs) == MOST_PROGRAMS and built.count(0) == 1
+
+
+def test_jit_on_methods_is_one_function_per_object() -> None:
+    class Layer:
+        def __init__(self, scale: float) -> None:
+            self.scale = scale
+
+        @ln.jit
+        def run(self, x: Any, shift: float = 0.0) -> Any:
+            """Scale and shift."""
+            built.append(self.scale)
+            return x * self.scale + shift
+
+    built: list[float] = []
+    two, three, x = Layer(2.0), Layer(3.0), np.ones(2)
+    for _ in range(2):
+        assert two.run(x).tolist() == [2, 2] and three.run(x, shift=1.0).tolist() == [4, 4]
+    assert built == [2, 3] and two.run is two.run and Layer.run.__doc__ == two.run.__doc__ == "Scale and shift."
+    assert copy.copy(two).run(x).tolist() == [2, 2]
+    methods: Any = Layer.run
+    del two
+    gc.collect()
+    assert len(methods.methods) == 1
+
+
+def test_a_jitted_function_looks_like_the_function() -> None:
+    @ln.jit
+    def layer(x: Any) -> Any:
+        """A layer."""
+        return ln.relu(x)
+
+    assert layer.__doc__ == "A layer." and repr(layer).startswith("ln.jit(") and "layer" in repr(layer)
 
 
 def test_derivatives_of_jitted_functions_and_jitted_derivatives() -> None:

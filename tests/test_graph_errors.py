@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -210,8 +211,28 @@ def test_t1_tangents_like_primals() -> None:
     refused(
         lambda: ln.jvp(lambda d: d["a"], ({"a": X},), ({"a": X, "b": X},)),
         ln.ShapeError,
-        "jvp [T1] needs a tangent of structure PyTreeSpec({'a': *}); got PyTreeSpec({'a': *, 'b': *}, "
-        "NoneIsLeaf). None stands for a zero tangent.",
+        "jvp [T1] needs a tangent of structure {'a': *}; got structure {'a': *, 'b': *}. None stands for zero.",
+    )
+    refused(
+        lambda: ln.jvp(lambda d: d["a"] + d["b"], ({"a": X, "b": X},), ({"a": X, "c": X},)),
+        ln.ShapeError,
+        "jvp [T1] needs a tangent of structure {'a': *, 'b': *}; got structure {'a': *, 'c': *}. None stands for zero.",
+    )
+
+
+def test_d2_tangents_and_cotangents_of_one_dtype() -> None:
+    x = X.astype(np.float32)
+    for f in (ln.sum, lambda v: ln.avg_pool(v, 2, spatial=1)):
+        refused(
+            partial(ln.jvp, f, (x,), (X,)),
+            ln.DTypeError,
+            "jvp [D2] needs a tangent of dtype float32; got dtype float64. Like its primal. Nothing is promoted "
+            "silently.",
+        )
+    refused(
+        lambda: ln.vjp(ln.relu, x)[1](X),
+        ln.DTypeError,
+        "pullback [D2] needs a cotangent of dtype float32; got dtype float64. Like y. Nothing is promoted silently.",
     )
 
 
@@ -222,6 +243,25 @@ def test_t2_what_has_a_derivative() -> None:
         "vjp [T2] needs float arrays to differentiate; got an array of dtype int64. Whole numbers have no "
         "derivative: use argnums.",
     )
+
+
+class Config:
+    """Something that is neither an array nor a number."""
+
+    scale = 2.0
+
+    def __repr__(self) -> str:
+        return "Config()"
+
+
+def test_t2_what_jit_takes() -> None:
+    for value, shown in ((Config(), "Config() of type Config"), (np.float32, "<class 'numpy.float32'> of type type")):
+        refused(
+            partial(ln.jit(lambda x, c: x * c.scale), X, value),
+            ln.DTypeError,
+            f"jit [T2] needs arrays, numbers and strings as arguments; got {shown}. Close over it: what a function "
+            "closes over is read once, when it is traced.",
+        )
 
 
 def test_t3_gradients_of_scalars() -> None:
@@ -235,6 +275,12 @@ def test_t3_gradients_of_scalars() -> None:
         ln.ShapeError,
         "grad [T3] needs a function with one result, without axes; got tuple. Take ln.sum or ln.mean of it.",
     )
+    for f, got in ((ln.sum, "Taped"), (lambda x: (x, x, x), "tuple of 3")):
+        refused(
+            partial(ln.grad(f, has_aux=True), V),
+            ln.DTypeError,
+            f"grad [T3] needs (value, aux) from a function with has_aux=True; got {got}. Return both.",
+        )
 
 
 def test_t4_argnums_are_arguments() -> None:
@@ -242,6 +288,11 @@ def test_t4_argnums_are_arguments() -> None:
         lambda: ln.grad(ln.sum, argnums=1)(X),
         ln.ArgumentError,
         "grad [T4] needs argnums in 0..0; got argnums=1. It counts positional arguments.",
+    )
+    refused(
+        lambda: ln.grad(ln.sum)(x=X),
+        ln.ArgumentError,
+        "grad [T4] needs a positional argument; got argnums=0. It counts positional arguments.",
     )
 
 
@@ -254,8 +305,28 @@ def test_t5_cotangents_like_results() -> None:
     refused(
         lambda: ln.vjp(ln.relu, X)[1]((X, X)),
         ln.ShapeError,
-        "pullback [T5] needs a cotangent of 1 arrays, like the result; got 2. One entry per result.",
+        "pullback [T5] needs a cotangent of structure *; got structure (*, *). None stands for zero.",
     )
+    pullback = ln.vjp(lambda x: {"a": x, "b": (x, x)}, V)[1]
+    wanted = "pullback [T5] needs a cotangent of structure {'a': *, 'b': (*, *)}"
+    refused(
+        lambda: pullback({"a": V, "z": (V, V)}),
+        ln.ShapeError,
+        f"{wanted}; got structure {{'a': *, 'z': (*, *)}}. None stands for zero.",
+    )
+    refused(
+        lambda: pullback({"a": V, "b": [V, V]}),
+        ln.ShapeError,
+        f"{wanted}; got structure {{'a': *, 'b': [*, *]}}. None stands for zero.",
+    )
+
+
+def test_t6_what_is_transformed_is_a_function() -> None:
+    said = "needs a function; got 3 of type int. Its arguments are not known here: write ln.grad(f)(x)."
+    for name in ("jit", "grad"):
+        refused(partial(getattr(ln, name), 3), ln.DTypeError, f"{name} [T6] {said}")
+    for name in ("vjp", "trace"):
+        refused(partial(getattr(ln, name), 3, X), ln.DTypeError, f"{name} [T6] {said}")
 
 
 def test_g1_nodes_in_order() -> None:
@@ -388,7 +459,10 @@ def test_g6_what_python_asks_of_arrays() -> None:
     for ask, words in (
         (lambda: gx in [1], f"a decision that does not depend on values; got `==` on Var(%0 : f32[2,3]). {BRANCH}"),
         (lambda: 1 in gx, f"a decision that does not depend on values; got `in` on Var(%0 : f32[2,3]). {BRANCH}"),
-        (lambda: np.equal(V, gx), f"lunette's functions on variables; got NumPy's equal of Var(%0 : f32[2,3]). {BRANCH}"),
+        (
+            lambda: np.equal(V, gx),
+            f"lunette's functions on variables; got NumPy's equal of Var(%0 : f32[2,3]). {BRANCH}",
+        ),
         (lambda: int(gx), f"{known}; got int() of Var(%0 : f32[2,3]). Return it instead."),
         (lambda: f"{gx:.3f}", f"{known}; got the digits of Var(%0 : f32[2,3]). Print its shape, or return it."),
         (lambda: gx[0], f"{whole}; got an index into Var(%0 : f32[2,3]). Take parts with ln.slice."),
@@ -402,13 +476,13 @@ def test_g6_what_python_asks_of_arrays() -> None:
 
 def test_g6_methods_and_functions_of_numpy() -> None:
     need = "needs lunette's functions on variables"
-    for ask, words in (
-        (lambda: gx.reshape(6), ".reshape. Write ln.reshape(x)."),
-        (lambda: gx.T, ".T. Write ln.transpose(x)."),
-        (lambda: gx.cumsum(), ".cumsum. Values have a shape, a dtype and Python's operators."),
+    for name, words in (
+        ("reshape", ".reshape. Write ln.reshape(x)."),
+        ("T", ".T. Write ln.transpose(x)."),
+        ("cumsum", ".cumsum. Values have a shape, a dtype and Python's operators."),
     ):
         with pytest.raises(AttributeError) as caught:
-            ask()
+            getattr(gx, name)
         assert isinstance(caught.value, ln.LunetteError) and str(caught.value) == f"Var [G6] {need}; got {words}"
     for ask, name, hint in (
         (lambda: np.maximum(gx, 1), "maximum", "Write ln.maximum instead of np.maximum."),

@@ -100,7 +100,12 @@ class speaking:  # noqa: N801 (reads as a verb: with speaking("conv", d))
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, LunetteError):
-            if error.who == "lunette":
-                error.who = self.who
-            if error.d is None:
-                error.d = self.d() if callable(self.d) else self.d
+            sign(error, self.who, self.d)
+
+
+def sign(error: LunetteError, who: str, d: int | Callable[[], int | None] | None = None) -> None:
+    """Say who refused, unless it is known: what `speaking` does, for an except clause, which costs nothing till then."""
+    if error.who == "lunette":
+        error.who = who
+    if error.d is None:
+        error.d = d() if callable(d) else d

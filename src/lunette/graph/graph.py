@@ -65,7 +65,12 @@ class Node:
     @property
     def short(self) -> str:
         """Dtype and shape, as a text of the graph shows them."""
-        return f"{SHORT[self.dtype.name]}[{','.join(map(str, self.shape))}]"
+        return short(self.shape, self.dtype)
+
+
+def short(shape: Shape, dtype: np.dtype[Any]) -> str:
+    """`f32[2,3]`."""
+    return f"{SHORT.get(dtype.name, dtype.name)}[{','.join(map(str, shape))}]"
 
 
 class Var(Value):
@@ -100,14 +105,14 @@ class Var(Value):
             return self.graph.apply(kind, operands, options)
         except LunetteError as error:
             if not getattr(error, "__notes__", None):
-                error.add_note(f"while building a graph at {_line()}")
+                error.add_note(f"while building a graph at {line_of_the_user()}")
             raise
 
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
 
-def _line() -> str:
+def line_of_the_user() -> str:
     """The user's line that is being executed: the innermost one outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -238,7 +243,7 @@ class Graph:
                 "Call the function on arrays.",
                 who=kind.name,
             )
-        line = _line() if self.lines else ""
+        line = line_of_the_user() if self.lines else ""
         return self.append(Node(bound.out, dtype, kind, plain, tuple(inputs), bound, line=line))
 
     def append(self, node: Node) -> Var:

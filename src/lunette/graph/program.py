@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from lunette import _native
-from lunette.array import give, one_kind, take, take_integers
+from lunette.array import FLOAT, HALF, give, one_kind, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
-from lunette.graph.graph import Graph, Node, Var
+from lunette.graph.graph import Graph, Node, Var, short
 from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
 from lunette.number import Array, allocate, cells_of, each
-from lunette.op import apply
+from lunette.op import Op, apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +196,7 @@ class Program:
         def compute(n: Node, operands: list[Any]) -> Any:
             assert n.kind is not None
             y = apply(n.kind, operands, "fast", *n.options)
-            fresh = not any(a is not None and a.dtype.kind == "f" and np.isnan(a).any() for a in operands)
-            if fresh and np.isnan(y).any():
-                at = tuple(int(v) for v in np.argwhere(np.isnan(y))[0])
-                raise ArgumentError(
-                    "G10",
-                    "no NaN (debug=True)",
-                    f"one from {n.kind.name} : {n.short} at {at}",
-                    f"It was built at {n.line}." if n.line else "Look at its inputs.",
-                    who=n.kind.name,
-                )
+            refuse_nan(n.kind, operands, y, n.line)
             return y
 
         for _ in self.graph.each(arrays, compute):
@@ -295,6 +286,23 @@ class Program:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.graph, self.debug, self.fuse)
+
+
+def refuse_nan(kind: type[Op], operands: Sequence[Any], y: Any, line: str) -> None:
+    """Rule G10."""
+    if not any(_holds_nan(a) for a in operands) and _holds_nan(y):
+        at = tuple(int(v) for v in np.argwhere(np.isnan(y))[0])
+        raise ArgumentError(
+            "G10",
+            "no NaN (debug=True)",
+            f"one from {kind.name} : {short(y.shape, y.dtype)} at {at}",
+            f"It was built at {line}." if line else "Look at its inputs.",
+            who=kind.name,
+        )
+
+
+def _holds_nan(a: Any) -> bool:
+    return getattr(a, "dtype", None) in (*FLOAT, *HALF) and bool(np.isnan(a).any())
 
 
 def _rebuilt(graph: Graph, debug: bool, fuse: bool) -> Program:
