@@ -47,6 +47,12 @@ def test_e1_shapes_broadcast() -> None:
         "add [E1] needs shapes that are equal, or 1, on each axis counted from the last; got (2, 3, 4) and "
         "(3,). Reshape one of them: axes are added in front only.",
     )
+    refused(
+        lambda: ln.mse(X, V),
+        ln.ShapeError,
+        "mse [E1] needs shapes that are equal, or 1, on each axis counted from the last; got (2, 3, 4) and "
+        "(3,). Reshape one of them: axes are added in front only.",
+    )
 
 
 def test_e2_axes_are_those_of_x() -> None:
@@ -100,6 +106,11 @@ def test_r3_shapes_that_join() -> None:
         lambda: ln.concat([X, V], 0),
         ln.ShapeError,
         "concat [R3] needs shapes that agree on all axes but 0; got (2, 3, 4) and (3,). Reshape one.",
+    )
+    refused(
+        lambda: ln.concat([], axis=0),
+        ln.ShapeError,
+        "concat [R3] needs at least one array; got none. An empty list has no shape.",
     )
 
 
@@ -156,7 +167,13 @@ def test_p2_linear_layers() -> None:
     refused(
         lambda: ln.linear(X, np.zeros((3, 3))),
         ln.ShapeError,
-        "linear [P2] needs x of shape (.., in) and w of shape (out, in); got (2, 3, 4) and (3, 3). Transpose w.",
+        "linear [P2] needs x of shape (.., in) and w of shape (out, in); got (2, 3, 4) and (3, 3). With "
+        "this x, w has shape (out, 4).",
+    )
+    refused(
+        lambda: ln.linear(X, np.zeros((4, 3))),
+        ln.ShapeError,
+        "linear [P2] needs x of shape (.., in) and w of shape (out, in); got (2, 3, 4) and (4, 3). Transpose w.",
     )
     refused(
         lambda: ln.linear(X, np.zeros((2, 4)), V),
@@ -174,6 +191,14 @@ def test_b1_statistics_per_channel() -> None:
     )
 
 
+def test_b2_eps_is_no_negative_number() -> None:
+    refused(
+        lambda: ln.batch_norm(X, V, V, V, V, eps=-5),
+        ln.ArgumentError,
+        "batch_norm [B2] needs eps >= 0; got eps=-5. It keeps the root of a variance from zero.",
+    )
+
+
 def test_q1_labels_are_classes() -> None:
     refused(
         lambda: ln.cross_entropy(X, np.zeros((2, 3), int)),
@@ -185,6 +210,20 @@ def test_q1_labels_are_classes() -> None:
         ln.ArgumentError,
         "one_hot [Q1] needs labels in 0..2; got labels from 0 to 3. There are as many classes as logits in a row.",
     )
+
+
+@pytest.mark.parametrize("change", [lambda f: f, ln.grad, ln.jit, lambda f: ln.jit(ln.grad(f))])
+def test_q1_says_the_same_however_it_is_asked(change: Any) -> None:
+    f = change(ln.cross_entropy)
+    x = np.zeros((2, 3))
+    f(x, np.array([0, 2]))  # so that the next calls go the short way
+    for label in (3, -1):
+        refused(
+            partial(f, x, np.array([0, label])),
+            ln.ArgumentError,
+            f"one_hot [Q1] needs labels in 0..2; got labels from {min(0, label)} to {max(0, label)}. There are as many "
+            "classes as logits in a row.",
+        )
 
 
 def test_o5_derivatives_of_derivatives() -> None:
@@ -537,8 +576,18 @@ def test_g9_one_array_per_input() -> None:
     refused(
         lambda: prog()(np.zeros(2)),
         ln.DTypeError,
-        "Program [G9] needs x of dtype float32; got dtype float64. Pass x.astype(np.float32).",
+        "Program [G9] needs x of dtype float32; got dtype float64. Pass np.asarray(x, np.float32).",
     )
+    for wrong, dtype, it in (
+        ([1, 2], "object", "x"),
+        (np.ones(2, int), "int64", "x"),
+        (np.ones(2, complex), "complex128", "x.real"),
+    ):
+        refused(
+            partial(prog(), wrong),
+            ln.DTypeError,
+            f"Program [G9] needs x of dtype float32; got dtype {dtype}. Pass np.asarray({it}, np.float32).",
+        )
     refused(
         lambda: prog()(),
         ln.ArgumentError,
@@ -566,3 +615,60 @@ def test_g10_nan_on_request() -> None:
         ln.jit(lambda x: ln.log(x), debug=True)(np.array([-1.0]))
     start = "log [G10] needs no NaN (debug=True); got one from log : f64[1] at (0,). It was built at "
     assert str(caught.value).startswith(start) and __file__ in str(caught.value)
+
+
+def test_g11_statistics_of_at_least_one_run() -> None:
+    refused(
+        lambda: prog().stats(repeat=0),
+        ln.ArgumentError,
+        "Program.stats [G11] needs repeat >= 1; got repeat=0. A median is of one run at least.",
+    )
+
+
+def test_n6_programs_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lunette.number._MEMORY", 2**20)
+    graph = ln.Graph()
+    x = graph.input((1024,))
+    graph.output(ln.sum(ln.exp(ln.reshape(x, (1024, 1)) * ln.reshape(x, (1, 1024)))))
+    refused(
+        graph.compile,
+        ln.ShapeError,
+        "Graph.compile [N6] needs an arena of intermediate results that fits into 1048576 bytes of memory; got shape "
+        "(4194304,), 4194304 bytes. Take a smaller batch, or less padding where there is any.",
+    )
+
+
+def test_d9_one_arithmetic_for_a_whole_graph() -> None:
+    for f in (ln.jit, lambda f: partial(ln.trace, f), lambda f: ln.jit(ln.grad(f))):
+        with pytest.raises(ln.ArgumentError) as caught:
+            f(lambda x: ln.sum(ln.avg_pool(x, 2, spatial=1, arithmetic="rounded")))(X)
+        assert str(caught.value) == (
+            "avg_pool [D9] needs arithmetic=\"fast\" inside a graph; got arithmetic='rounded'. Leave it out: one "
+            "arithmetic serves a whole program, program.run(x, arithmetic=...)."
+        )
+
+
+def test_constants_and_options_of_graphs_are_checked() -> None:
+    graph = ln.Graph()
+    v = graph.input((2,))
+    assert [graph.constant(1.0).dtype, graph.constant(2, "float64").dtype] == [np.float32, np.float64]
+    refused(
+        lambda: graph.constant(1.0, "float31"),
+        ln.DTypeError,
+        "Graph.constant [D1] needs float32, float64 or int64 in a graph; got dtype='float31'. float16 goes in as "
+        "float32.",
+    )
+    refused(
+        lambda: graph.constant(np.array([True])),
+        ln.DTypeError,
+        "Graph.constant [D1] needs float16, bfloat16, float32 or float64; got a constant of dtype bool. Pass "
+        "it.astype(np.float64), or it.astype(object) for exact numbers.",
+    )
+    with pytest.raises(ln.DTypeError, match="NoneType"):
+        v * None
+    refused(
+        lambda: ln.max_pool(ln.reshape(v, (1, 2)), v, spatial=1),
+        ln.DTypeError,
+        "max_pool (d=1) [W4] needs kernel in integers; got kernel=Var(%0 : f32[2]) of type Var. Pass an int: bools and "
+        "floats are none.",
+    )
