@@ -849,6 +849,15 @@ def refusals() -> Iterator[tuple[str, str]]:
                     yield path.name, str(first.value)
 
 
+def test_h1_as_many_threads_as_there_can_be() -> None:
+    for n in (0, 10**6):
+        refused(
+            lambda n=n: ln.set_num_threads(n),  # type: ignore[misc]
+            ln.ArgumentError,
+            f"set_num_threads [H1] needs n in 1..256; got n={n}. More threads than cores make nothing faster.",
+        )
+
+
 def test_every_rule_has_one_number() -> None:
     rules = rules_in_tables()
     assert len(rules) == len(set(rules)) > 40

@@ -296,7 +296,6 @@ def test_absent_cells_add_nothing_whatever_the_weight(special: float, seed: int)
 
 def test_views_of_known_shapes_go_the_short_way() -> None:
     from lunette.array import _quickly
-    from lunette.ops import MaxPool
 
     x = np.random.default_rng(0).standard_normal((2, 3, 8, 8))
     view = x[:, :, ::2, ::2]

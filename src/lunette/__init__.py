@@ -12,9 +12,7 @@ from importlib.metadata import version as _version
 from lunette import arithmetic as _arithmetic  # noqa: F401 (it registers the arithmetics)
 from lunette import ops as _ops
 from lunette import spec as spec
-from lunette._native import get_num_threads as get_num_threads
 from lunette._native import instruction_set as instruction_set
-from lunette._native import set_num_threads as set_num_threads
 from lunette.array import jvp_of as _jvp_of
 from lunette.array import output_shape as output_shape
 from lunette.array import vjp_of as _vjp_of
@@ -83,6 +81,8 @@ from lunette.ops.unary import sigmoid as sigmoid
 from lunette.ops.unary import sqrt as sqrt
 from lunette.ops.unary import stop_gradient as stop_gradient
 from lunette.ops.unary import tanh as tanh
+from lunette.threads import get_num_threads as get_num_threads
+from lunette.threads import set_num_threads as set_num_threads
 
 __version__ = _version("lunette")
 
