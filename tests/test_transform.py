@@ -239,4 +239,8 @@ def test_a_number_as_tangent_or_cotangent_takes_the_dtype() -> None:
             assert back.dtype == np.float32 and (back == ones).all()
     y, dy = ln.jvp(lambda x: x * x, (np.float32(3),), (1.0,))
     assert dy == 6 and dy.dtype == np.float32
+    for t in (1.0, 1, np.array(1.0), np.float64(1)):
+        assert ln.jvp(lambda x: x * x, (2.0,), (t,))[1] == 4
+    y, pullback = ln.trace(ln.sum, x).compile().vjp(x)
+    assert y == 3 and (pullback(1.0)[0] == 1).all()
     assert ln.vjp(ln.sum, exact([1, 2]))[1](Fraction(1, 2))[0].tolist() == [Fraction(1, 2)] * 2

@@ -210,16 +210,19 @@ class Graph:
     def constant(self, value: Any, dtype: Any = "float32") -> Var:
         """A constant: an array, or a number in the dtype that is given."""
         with speaking("Graph.constant"):
-            if is_real(value):
-                known = check_dtype(dtype)
-                array = np.asarray(as_dtype(value, known), known)
-                key: Any = (array.tobytes(), known)
-            else:
-                array, key = value if hasattr(value, "dtype") else cells_of(value, "a constant"), id(value)
-            taken = array if array.dtype == np.int64 else take(array, "a constant").array
-            if taken.dtype.name not in DTYPES:
-                got = f"a constant of dtype {taken.dtype}"
-                raise DTypeError("D1", "float32, float64 or int64 in a graph", got, "Pass a float32 or float64 array.")
+            return self._constant(value, dtype, "a constant")
+
+    def _constant(self, value: Any, dtype: Any, name: str) -> Var:
+        if is_real(value):
+            known = check_dtype(dtype)
+            array = np.asarray(as_dtype(value, known), known)
+            key: Any = (array.tobytes(), known)
+        else:
+            array, key = value if hasattr(value, "dtype") else cells_of(value, name), id(value)
+        taken = array if array.dtype == np.int64 else take(array, name).array
+        if taken.dtype.name not in DTYPES:
+            got = f"{name} of dtype {taken.dtype}"
+            raise DTypeError("D1", "float32, float64 or int64 in a graph", got, "Pass a float32 or float64 array.")
         before = self._constants.get(key)
         if before is not None and np.array_equal(before[1], taken):  # it may have changed since
             return Var(self, before[0])
@@ -248,8 +251,13 @@ class Graph:
             elif o is None and kind.optional and at > 0:
                 inputs.append(None)
             else:
-                counted = at in kind.integers and not is_real(o)
-                inputs.append(self.constant(take_integers(o, kind.arrays[at]).array if counted else o, mine.dtype).id)
+                name = names_of(kind, operands)[at]
+                with speaking(kind.name):
+                    counted = at in kind.integers and not is_real(o)
+                    if not counted and isinstance(o, np.ndarray) and o.dtype.kind in "iub":
+                        hint = f"Pass {name}.astype(np.{mine.dtype})."
+                        raise DTypeError("D1", f"{name} of dtype {mine.dtype}", f"dtype {o.dtype}", hint)
+                    inputs.append(self._constant(take_integers(o, name).array if counted else o, mine.dtype, name).id)
         facts = tuple([None if i is None else (nodes[i].shape, nodes[i].dtype) for i in inputs])
         plain = plain_options(options)
         if not all(map(is_plain, plain)):

@@ -14,7 +14,7 @@ from lunette.array import FLOAT, HALF, give, one_kind, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
 from lunette.graph.graph import Graph, Node, Var, short
 from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
-from lunette.number import Array, allocate, cells_of, each
+from lunette.number import Array, allocate, as_dtype, cells_of, each, is_real
 from lunette.op import Op, apply
 from lunette.window import integer
 
@@ -168,6 +168,7 @@ class Program:
             given = [*inputs, *(named[k] for k in self._names[len(inputs) :] if k is not None)]
             arrays, kinds = [], []
             for a, n in zip(given, self._inputs, strict=True):
+                a = np.asarray(as_dtype(a, n.dtype), n.dtype) if is_real(a) and n.shape == () else a
                 if isinstance(a, np.ndarray) and n.dtype.kind == "f" and a.dtype.kind in "iubc":
                     check_input_dtype(n, a.dtype)
                 t = take_integers(a, str(n.name)) if n.dtype == np.int64 else take(a, str(n.name))

@@ -96,9 +96,21 @@ def alike(rule: str, given: Any, whole: Any) -> list[Any]:
     leaves, tree = flat((whole,))
     own, own_tree = flat((given,))
     if tree != own_tree:
+        own, own_tree = flat((_spread(given, whole),))
+    if tree != own_tree:
         need, got = (f"structure {_drawn(t)}" for t in (tree, own_tree))
         raise ShapeError(rule, f"{_NAMES[rule][0]} of {need}", got, "None stands for zero.")
     return [None if g is None else _fitted(rule, g, v) for g, v in zip(own, leaves, strict=True)]
+
+
+def _spread(given: Any, whole: Any) -> Any:
+    """None in the place of several arrays stands for as many."""
+    try:
+        wide = trees.tree_broadcast_prefix(given, whole, none_is_leaf=True)
+    except ValueError:
+        return given
+    before, after = ([v for v in trees.tree_leaves(t, none_is_leaf=True) if v is not None] for t in (given, wide))
+    return wide if len(before) == len(after) else given
 
 
 _NAMES: Final = {"T1": ("a tangent", "Like its primal."), "T5": ("a cotangent", "Like y.")}
@@ -116,6 +128,7 @@ def _fitted(rule: str, given: Any, value: Any) -> Any:
     if type(given) is type(value) is np.ndarray and given.shape == value.shape and given.dtype == value.dtype:
         return given
     name, hint = _NAMES[rule]
+    value = np.asarray(value) if isinstance(value, float) else value  # as `checked` takes it
     if shape_of(given) != shape_of(value):
         raise ShapeError(rule, f"{name} of shape {shape_of(value)}", f"shape {shape_of(given)}", hint)
     if is_real(given):
@@ -154,11 +167,16 @@ def _copied(value: Any) -> Any:
     return give(taken.array.copy(), taken.kind)
 
 
+def _counted(value: Any) -> str:
+    """What a value is that should have been a tuple."""
+    return f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
+
+
 def check_function(f: Any, who: str) -> None:
     """Rule T6."""
     if not callable(f):
         got = f"{shown(f)} of type {type(f).__name__}"
-        raise DTypeError("T6", "a function", got, "Its arguments are not known here: write ln.grad(f)(x).", who=who)
+        raise DTypeError("T6", "a function", got, "It comes first, its arguments after it.", who=who)
 
 
 # ---- forward mode
@@ -195,7 +213,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     with speaking("jvp"):
         tuples = isinstance(primals, tuple | list) and isinstance(tangents, tuple | list)
         if not tuples or len(primals) != len(tangents):
-            got = " and ".join(f"{type(v).__name__} of {len(v)}" for v in (primals, tangents))
+            got = " and ".join(_counted(v) for v in (primals, tangents))
             raise DTypeError("T1", "primals and tangents as tuples of one length", got, "Write (x,) and (t,).")
         level = next(_levels)
         held: set[int] = set()
@@ -340,8 +358,8 @@ def _recorded(
     held = set(map(id, leaves))
     if has_aux:
         if not isinstance(y, tuple | list) or len(y) != 2:
-            got = f"{type(y).__name__} of {len(y)}" if isinstance(y, tuple | list) else type(y).__name__
-            raise DTypeError("T3", "(value, aux) from a function with has_aux=True", got, "Return both.", who="grad")
+            need = "(value, aux) from a function with has_aux=True"
+            raise DTypeError("T3", need, _counted(y), "Return both.", who="grad")
         y, aux = y
         others, beside = flat((aux,))
         aux = shaped(beside, fresh([v.value if type(v) is Taped and v.level == level else v for v in others], held))[0]
@@ -520,7 +538,11 @@ class Jitted:
             return self
         if id(owner) not in self.methods:
             f, methods, at = self.f, self.methods, id(owner)
-            weak = weakref.ref(owner, lambda _: methods.pop(at, None))
+            try:
+                weak = weakref.ref(owner, lambda _: methods.pop(at, None))
+            except TypeError:
+                need, hint = "a method of an object with weak references", 'Add "__weakref__" to its __slots__.'
+                raise DTypeError("T6", need, f"one of type {type(owner).__name__}", hint, who="jit") from None
             bound = update_wrapper(lambda *args, **kwargs: f(weak(), *args, **kwargs), f, updated=())
             del bound.__wrapped__  # its signature has no self
             methods[at] = weak, Jitted(bound, self.debug)
@@ -549,7 +571,7 @@ class Jitted:
             programs[key] = known
             if len(programs) > MOST_PROGRAMS:
                 programs.popitem(last=False)
-        else:
+        elif len(programs) > MOST_PROGRAMS // 2:  # before, nothing will be dropped soon
             with suppress(KeyError):  # another thread may have dropped it
                 programs.move_to_end(key)
         if known is None:
