@@ -349,8 +349,10 @@ def _recorded(
     level = next(_levels)
     leaves, tree = flat(primals, none_is_leaf=False)
     tape = Tape(len(leaves))
+    boxes: list[Any] = []
     try:
-        boxes = [Taped(checked(p), tape, at, level) for at, p in enumerate(leaves)]
+        for p in leaves:
+            boxes.append(Taped(checked(p), tape, len(boxes), level))
     except LunetteError as error:
         sign(error, "vjp")
         raise
@@ -364,16 +366,22 @@ def _recorded(
         others, beside = flat((aux,))
         aux = shaped(beside, fresh([v.value if type(v) is Taped and v.level == level else v for v in others], held))[0]
     results, out = flat((y,))
-    places = [r.at if type(r) is Taped and r.level == level else -1 for r in results]
-    values = fresh([r if at < 0 else r.value for r, at in zip(results, places, strict=True)], held)
+    places, values = [], []
+    for r in results:
+        mine = type(r) is Taped and r.level == level
+        places.append(r.at if mine else -1)
+        values.append(r.value if mine else r)
+    fresh(values, held)
 
     def pull(given: list[Any]) -> tuple[Any, ...]:
         cotangents: list[Any] = [None] * (tape.inputs + len(tape.steps))
         for at, g in zip(places, given, strict=True):
             if at >= 0 and g is not None:
                 cotangents[at] = g if cotangents[at] is None else add(cotangents[at], g)
-        back = tape.pull(cotangents)
-        parts = [zeros_like(p) if b is None else b for p, b in zip(leaves, back, strict=True)]
+        parts = tape.pull(cotangents)
+        for at, part in enumerate(parts):
+            if part is None:
+                parts[at] = zeros_like(leaves[at])
         return tuple(shaped(tree, fresh(parts, set(map(id, given)))))
 
     return shaped(out, values)[0], pull, aux
