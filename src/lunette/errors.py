@@ -104,7 +104,7 @@ class speaking:  # noqa: N801 (reads as a verb: with speaking("conv", d))
 
 
 def sign(error: LunetteError, who: str, d: int | Callable[[], int | None] | None = None) -> None:
-    """Say who refused, unless it is known: what `speaking` does, for an except clause, which costs nothing till then."""
+    """Say who refused, unless it is known: `speaking` for an except clause, which costs nothing until then."""
     if error.who == "lunette":
         error.who = who
     if error.d is None:
