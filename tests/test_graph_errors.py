@@ -652,6 +652,8 @@ def test_n6_programs_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_d9_one_arithmetic_for_a_whole_graph() -> None:
+    with pytest.raises(ln.ArgumentError, match="D9"):
+        ln.max_pool(ln.reshape(gx, (1, 6)), 2, spatial=1, arithmetic=V)
     for f in (ln.jit, lambda f: partial(ln.trace, f), lambda f: ln.jit(ln.grad(f))):
         with pytest.raises(ln.ArgumentError) as caught:
             f(lambda x: ln.sum(ln.avg_pool(x, 2, spatial=1, arithmetic="rounded")))(X)

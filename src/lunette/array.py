@@ -142,7 +142,7 @@ def _checked(x: Array, name: str, kind: str = "numpy") -> Array:
     it = name if name.isidentifier() else "it"
     hint = f"Pass {it}.astype(np.float64), or {it}.astype(object) for exact numbers."
     if x.dtype.kind == "c":
-        hint = f"Pass {it}.real, or {it}.astype(object): linear operators take complex numbers."
+        hint = f"Pass {it}.real.astype(np.float64), or {it}.astype(object): linear operators take complex numbers."
     hint = hint if kind == "numpy" else f"Convert {name} to float64."
     raise DTypeError("D1", "float16, bfloat16, float32 or float64", f"{name} of dtype {x.dtype}", hint)
 
