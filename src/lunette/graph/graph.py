@@ -113,7 +113,7 @@ class Var(Value):
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         try:
-            if not isinstance(arithmetic, str) or arithmetic != "fast":
+            if type(arithmetic) is not str or arithmetic != "fast":
                 raise ArgumentError(
                     "D9",
                     'arithmetic="fast" inside a graph',
