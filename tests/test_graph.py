@@ -415,6 +415,9 @@ def test_nan_is_found_on_request() -> None:
         assert ln.jit(ln.relu, debug=True)(half).dtype == dtype
         with pytest.raises(ln.ArgumentError, match=rf"log : {np.dtype(dtype)}\[2\] at \(1,\).*test_graph\.py:"):
             ln.jit(f, debug=True)(half)
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ln.ArgumentError, match=r"log : bfloat16\[2\] at \(1,\)"):
+        ln.jit(f, debug=True)(torch.tensor([1, -1], dtype=torch.bfloat16))
 
 
 def test_every_operator_has_its_rules() -> None:

@@ -14,8 +14,9 @@ from lunette.array import FLOAT, HALF, give, one_kind, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
 from lunette.graph.graph import Graph, Node, Var, short
 from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
-from lunette.number import Array, allocate, as_dtype, cells_of, each, is_real
+from lunette.number import OBJECT, Array, allocate, as_dtype, cells_of, each, is_real
 from lunette.op import Op, apply
+from lunette.ops.glue import dtype_name
 from lunette.window import integer
 
 
@@ -306,19 +307,22 @@ def check_input_dtype(n: Node, given: np.dtype[Any]) -> None:
 
 def refuse_nan(kind: type[Op], operands: Sequence[Any], y: Any, line: str) -> None:
     """Rule G10."""
-    if not any(_holds_nan(a) for a in operands) and _holds_nan(y):
-        at = tuple(int(v) for v in np.argwhere(np.isnan(y))[0])
+    if not any(_nans(a).any() for a in operands) and (found := _nans(y)).any():
+        at, cells = tuple(int(v) for v in np.argwhere(found)[0]), take(y, "y").array
         raise ArgumentError(
             "G10",
             "no NaN (debug=True)",
-            f"one from {kind.name} : {short(y.shape, y.dtype)} at {at}",
+            f"one from {kind.name} : {short(cells.shape, cells.dtype)} at {at}",
             f"It was built at {line}." if line else "Look at its inputs.",
             who=kind.name,
         )
 
 
-def _holds_nan(a: Any) -> bool:
-    return getattr(a, "dtype", None) in (*FLOAT, *HALF) and bool(np.isnan(a).any())
+def _nans(a: Any) -> Array:
+    """Where a float array of any kind is NaN; other values are not."""
+    kind = dtype_name(getattr(a, "dtype", OBJECT))
+    floats = kind in [t.name for t in (*FLOAT, *HALF)]
+    return np.isnan(take(a, "x").array) if floats else np.zeros((), bool)
 
 
 def _rebuilt(graph: Graph, debug: bool, fuse: bool) -> Program:

@@ -7,7 +7,7 @@ transformation, so transformations nest; each box knows the level of the transfo
 | rule | says                                                                            |
 |------|---------------------------------------------------------------------------------|
 | T1   | tangents have the structure and shapes of the primals                           |
-| T2   | what is differentiated is made of float arrays; jit takes arrays, numbers and strings |
+| T2   | float arrays are differentiated; jit takes arrays, numbers and strings          |
 | T3   | grad and value_and_grad need a result without axes; with has_aux, (value, aux)  |
 | T4   | argnums name arguments of the function                                          |
 | T5   | a cotangent has the structure and shapes of the result                          |
