@@ -1,4 +1,4 @@
-# Two commands set everything up: `make demo` and `make test`. Both install into .venv and write nowhere else.
+# Two commands set everything up: `make demo` and `make test`. Both install into .venv and write to build/.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

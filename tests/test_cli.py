@@ -112,6 +112,30 @@ def test_explain_knows_every_operator() -> None:
         assert str(ln.explain(op, (7,), **options)).startswith(f"{op} (d=1): space (7,)")
 
 
+def test_pictures_are_svg_files(tmp_path: Path) -> None:
+    graph = ln.Graph()
+    graph.output(ln.relu(graph.input((2,))))
+    graph.save(tmp_path / "net.json")
+    for words in (
+        ("draw", str(tmp_path / "net.json"), "-o", str(tmp_path / "net.png")),
+        ("explain", "max_pool", "--shape", "5", "--kernel", "3", "--svg", str(tmp_path / "net.png")),
+    ):
+        result = runner.invoke(app, list(words))
+        assert result.exit_code == 2 and "SVG" in result.output and not (tmp_path / "net.png").exists()
+    run("draw", str(tmp_path / "net.json"), "-o", str(tmp_path / "net.svg"))
+
+
+def test_threads_are_at_most_what_there_can_be(tmp_path: Path) -> None:
+    for command in (["profile", "net.json"], ["bench"]):
+        result = runner.invoke(app, [*command, "--threads", "500"])
+        assert result.exit_code == 2 and "256" in result.output
+
+
+def test_the_tour_points_to_what_is_installed() -> None:
+    text = run("tour")
+    assert "docs/" not in text and "pydoc lunette.ops.max_pool" in text
+
+
 def test_the_picture_is_an_svg_with_one_panel_per_window(tmp_path: Path) -> None:
     target = tmp_path / "window.svg"
     run("explain", "avg_pool", "--shape", "4,5", "--kernel", "2,3", "--padding", "0:1,1:1", "--svg", str(target))

@@ -384,15 +384,15 @@ def test_n6_the_output_fits_into_memory(monkeypatch: pytest.MonkeyPatch) -> None
         lambda: ln.conv(X, W, padding=2**40),
         ln.ShapeError,
         "conv (d=1) [N6] needs an output that fits into 1073741824 bytes of memory; "
-        "got shape (2, 4, 2199023255558), 140737488355712 bytes. Take less padding, a larger stride or a smaller "
-        "batch.",
+        "got shape (2, 4, 2199023255558), 140737488355712 bytes. Take a smaller batch, or less padding "
+        "where there is any.",
     )
     refused(
         lambda: ln.spec.avg_pool([[1, 2]], (2,), stride=1, padding=2**62),
         ln.ShapeError,
         "avg_pool (d=1) [N6] needs an output that fits into 1073741824 bytes of memory; "
-        "got shape (1, 9223372036854775809), 442721857769029238832 bytes. Take less padding, a larger stride or "
-        "a smaller batch.",
+        "got shape (1, 9223372036854775809), 442721857769029238832 bytes. Take a smaller batch, or less "
+        "padding where there is any.",
     )
     refused(
         lambda: ln.global_max_pool(np.broadcast_to(np.float32(1), (1, 1, 2**40))),
@@ -489,6 +489,11 @@ def test_o3_primals_and_tangents_are_tuples() -> None:
         lambda: ln.max_pool_jvp((X, X), (X,), kernel=2),
         ln.ArgumentError,
         "max_pool (d=1) [O3] needs primals (x,); got 2 primals. Everything that is no array is a keyword.",
+    )
+    refused(
+        lambda: ln.max_pool_vjp((X, 2), X),
+        ln.ArgumentError,
+        "max_pool [O3] needs primals (x,); got 2 primals. Everything that is no array is a keyword.",
     )
     refused(
         lambda: ln.max_pool_jvp((X,), (X, X), kernel=2),
@@ -844,6 +849,15 @@ def refusals() -> Iterator[tuple[str, str]]:
                     yield path.name, str(first.value)
 
 
+def test_h1_as_many_threads_as_there_can_be() -> None:
+    for n in (0, 10**6):
+        refused(
+            lambda n=n: ln.set_num_threads(n),  # type: ignore[misc]
+            ln.ArgumentError,
+            f"set_num_threads [H1] needs n in 1..256; got n={n}. More threads than cores make nothing faster.",
+        )
+
+
 def test_every_rule_has_one_number() -> None:
     rules = rules_in_tables()
     assert len(rules) == len(set(rules)) > 40
@@ -869,6 +883,7 @@ def test_nothing_else_is_raised() -> None:
                     "ShapeError",
                     "ArgumentError",
                     "DTypeError",
+                    "AbsentError",
                     "cannot",
                     "cannot_derive",
                     "refuse",

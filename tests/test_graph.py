@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
 import threading
@@ -10,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -352,6 +354,44 @@ def test_outputs_that_are_inputs_constants_and_twice() -> None:
     assert (a == [[1, -2], [3, -4]]).all() and not np.shares_memory(results[2], results[3])
 
 
+def test_a_program_does_not_follow_its_graph() -> None:
+    graph = ln.Graph()
+    x = graph.input((2,), name="x")
+    graph.output(x + 1)
+    program = graph.compile()
+    graph.input((3,), name="y")
+    graph.output(x * 2)
+    a = np.ones(2, np.float32)
+    for p in (program, pickle.loads(pickle.dumps(program))):
+        assert p(a).tolist() == p.vjp(a)[0].tolist() == p.jvp((a,), (a,))[0].tolist() == [2, 2]
+        assert p.vjp(a)[1](a)[0].tolist() == [1, 1]
+
+
+def test_constants_are_read_when_they_are_used() -> None:
+    graph, w = ln.Graph(), np.ones(20, np.float32)
+    x = graph.input((20,), name="x")
+    first = x + w
+    w += 1
+    graph.output(first, x + w, x * w)
+    y = graph.compile()(np.zeros(20, np.float32))
+    assert [v[0] for v in y] == [1, 2, 0] and len([n for n in graph.nodes if n.value is not None]) == 2
+    named = {"c1": w}
+    again = ln.Graph.parse(
+        '%0 : f32[20] = input("x")\n%1 : f32[20] = constant("c1")\n%2 : f32[20] = add(%0, %1)\nreturn %2', named
+    )
+    w += 1
+    assert again.eval(np.zeros(20))[0] == 2
+
+
+def test_an_empty_constant_is_saved_with_its_shape(tmp_path: Path) -> None:
+    graph = ln.Graph()
+    graph.output(ln.concat([graph.input((2, 3)), np.zeros((0, 3), np.float32)], 0))
+    graph.save(tmp_path / "g.json")
+    assert str(ln.load(tmp_path / "g.json")) == str(graph)
+    with pytest.raises(ln.ArgumentError, match="G4"):
+        ln.Graph.parse(str(graph).replace("f32[0,3] = constant", "f32[2,3] = constant"))
+
+
 def test_empty_arrays_run() -> None:
     graph = ln.Graph()
     x = graph.input((0, 3), name="x")
@@ -370,6 +410,14 @@ def test_nan_is_found_on_request() -> None:
         ln.jit(f, debug=True)(x)
     text = str(caught.value)
     assert text.startswith("log [G10] needs no NaN") and "at (1,)" in text and "test_graph.py:" in text
+    for dtype in (np.float16, ml_dtypes.bfloat16):  # these run operator by operator
+        half = x.astype(dtype)
+        assert ln.jit(ln.relu, debug=True)(half).dtype == dtype
+        with pytest.raises(ln.ArgumentError, match=rf"log : {np.dtype(dtype)}\[2\] at \(1,\).*test_graph\.py:"):
+            ln.jit(f, debug=True)(half)
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ln.ArgumentError, match=r"log : bfloat16\[2\] at \(1,\)"):
+        ln.jit(f, debug=True)(torch.tensor([1, -1], dtype=torch.bfloat16))
 
 
 def test_every_operator_has_its_rules() -> None:
@@ -396,6 +444,78 @@ def test_jit_compiles_once_per_shape_and_static_argument() -> None:
     assert len(built) == 4
 
 
+def test_static_numbers_are_told_apart() -> None:
+    f = ln.jit(lambda x, s: x / s)
+    x = np.ones(1)
+    with np.errstate(divide="ignore"):
+        assert [f(x, s)[0] for s in (0.0, -0.0, 1, 1.0, 0.0)] == [np.inf, -np.inf, 1, 1, np.inf]
+    assert len(f.programs) == 4
+    kinds = ln.jit(lambda x, s: {"y": x, "kind": type(s).__name__})
+    for s in (True, 1, 1.0, np.int64(1), np.float64(1), "1", b"1", 1j, Fraction(1)):
+        assert kinds(x, s)["kind"] == type(s).__name__
+    for _ in range(2):
+        assert np.isnan(f(x, float("nan"))[0])
+    assert len(f.programs) == 5
+
+
+def test_numpys_scalars_are_numbers_to_jit() -> None:
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    assert (ln.jit(lambda v, k: ln.max_pool(v, k))(x, np.int64(2)) == ln.max_pool(x, 2)).all()
+    for s in (np.float64(0.1), np.float32(0.1), 0.1):
+        y = ln.jit(lambda v, s: v * s)(x, s)
+        assert y.dtype == np.float32 and (y == ln.mul(x, s)).all()
+    assert (ln.jit(ln.grad(lambda s, v: ln.sum(s * v)))(np.float32(2), x) == x.sum()).all()
+    assert ln.jit(lambda v: (v, np.float64(3)))(x)[1] == 3
+
+
+def test_jit_forgets_the_programs_that_were_not_used_for_long() -> None:
+    from lunette.graph.transform import MOST_PROGRAMS
+
+    built = []
+
+    @ln.jit
+    def f(x: Any, s: int) -> Any:
+        built.append(s)
+        return x + s
+
+    x = np.zeros(1)
+    for s in range(1, MOST_PROGRAMS + 10):
+        assert f(x, 0)[0] == 0 and f(x, s)[0] == s
+    assert len(f.programs) == MOST_PROGRAMS and built.count(0) == 1
+
+
+def test_jit_on_methods_is_one_function_per_object() -> None:
+    class Layer:
+        def __init__(self, scale: float) -> None:
+            self.scale = scale
+
+        @ln.jit
+        def run(self, x: Any, shift: float = 0.0) -> Any:
+            """Scale and shift."""
+            built.append(self.scale)
+            return x * self.scale + shift
+
+    built: list[float] = []
+    two, three, x = Layer(2.0), Layer(3.0), np.ones(2)
+    for _ in range(2):
+        assert two.run(x).tolist() == [2, 2] and three.run(x, shift=1.0).tolist() == [4, 4]
+    assert built == [2, 3] and two.run is two.run and Layer.run.__doc__ == two.run.__doc__ == "Scale and shift."
+    assert copy.copy(two).run(x).tolist() == [2, 2]
+    methods: Any = Layer.run
+    del two
+    gc.collect()
+    assert len(methods.methods) == 1
+
+
+def test_a_jitted_function_looks_like_the_function() -> None:
+    @ln.jit
+    def layer(x: Any) -> Any:
+        """A layer."""
+        return ln.relu(x)
+
+    assert layer.__doc__ == "A layer." and repr(layer).startswith("ln.jit(") and "layer" in repr(layer)
+
+
 def test_derivatives_of_jitted_functions_and_jitted_derivatives() -> None:
     @ln.jit
     def f(x: Any) -> Any:
@@ -413,7 +533,7 @@ def test_labels_are_integers() -> None:
     logits = np.random.default_rng(0).standard_normal((3, 4))
     for labels in (np.array([0, 3, 1]), np.array([0, 3, 1], np.int32)):
         assert f(logits, labels) == pytest.approx(ln.cross_entropy(logits, labels), rel=1e-14)
-    with pytest.raises(ln.ArgumentError, match=r"label 4 is not in 0\.\.3"):
+    with pytest.raises(ln.ArgumentError, match=r"labels in 0\.\.3; got labels from 0 to 4"):
         f(logits, np.array([0, 4, 1]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,12 @@ def test_e1_shapes_broadcast() -> None:
         lambda: ln.add(X, V),
         ln.ShapeError,
         "add [E1] needs shapes that are equal, or 1, on each axis counted from the last; got (2, 3, 4) and "
+        "(3,). Reshape one of them: axes are added in front only.",
+    )
+    refused(
+        lambda: ln.mse(X, V),
+        ln.ShapeError,
+        "mse [E1] needs shapes that are equal, or 1, on each axis counted from the last; got (2, 3, 4) and "
         "(3,). Reshape one of them: axes are added in front only.",
     )
 
@@ -100,6 +107,11 @@ def test_r3_shapes_that_join() -> None:
         ln.ShapeError,
         "concat [R3] needs shapes that agree on all axes but 0; got (2, 3, 4) and (3,). Reshape one.",
     )
+    refused(
+        lambda: ln.concat([], axis=0),
+        ln.ShapeError,
+        "concat [R3] needs at least one array; got none. An empty list has no shape.",
+    )
 
 
 def test_r4_padding_of_arrays() -> None:
@@ -155,7 +167,13 @@ def test_p2_linear_layers() -> None:
     refused(
         lambda: ln.linear(X, np.zeros((3, 3))),
         ln.ShapeError,
-        "linear [P2] needs x of shape (.., in) and w of shape (out, in); got (2, 3, 4) and (3, 3). Transpose w.",
+        "linear [P2] needs x of shape (.., in) and w of shape (out, in); got (2, 3, 4) and (3, 3). With "
+        "this x, w has shape (out, 4).",
+    )
+    refused(
+        lambda: ln.linear(X, np.zeros((4, 3))),
+        ln.ShapeError,
+        "linear [P2] needs x of shape (.., in) and w of shape (out, in); got (2, 3, 4) and (4, 3). Transpose w.",
     )
     refused(
         lambda: ln.linear(X, np.zeros((2, 4)), V),
@@ -173,6 +191,14 @@ def test_b1_statistics_per_channel() -> None:
     )
 
 
+def test_b2_eps_is_no_negative_number() -> None:
+    refused(
+        lambda: ln.batch_norm(X, V, V, V, V, eps=-5),
+        ln.ArgumentError,
+        "batch_norm [B2] needs eps >= 0; got eps=-5. It keeps the root of a variance from zero.",
+    )
+
+
 def test_q1_labels_are_classes() -> None:
     refused(
         lambda: ln.cross_entropy(X, np.zeros((2, 3), int)),
@@ -184,6 +210,20 @@ def test_q1_labels_are_classes() -> None:
         ln.ArgumentError,
         "one_hot [Q1] needs labels in 0..2; got labels from 0 to 3. There are as many classes as logits in a row.",
     )
+
+
+@pytest.mark.parametrize("change", [lambda f: f, ln.grad, ln.jit, lambda f: ln.jit(ln.grad(f))])
+def test_q1_says_the_same_however_it_is_asked(change: Any) -> None:
+    f = change(ln.cross_entropy)
+    x = np.zeros((2, 3))
+    f(x, np.array([0, 2]))  # so that the next calls go the short way
+    for label in (3, -1):
+        refused(
+            partial(f, x, np.array([0, label])),
+            ln.ArgumentError,
+            f"one_hot [Q1] needs labels in 0..2; got labels from {min(0, label)} to {max(0, label)}. There are as many "
+            "classes as logits in a row.",
+        )
 
 
 def test_o5_derivatives_of_derivatives() -> None:
@@ -199,8 +239,7 @@ def test_t1_tangents_like_primals() -> None:
     refused(
         lambda: ln.jvp(ln.relu, X, X),
         ln.DTypeError,
-        "jvp [T1] needs primals and tangents as tuples of one length; got ndarray of 2 and ndarray of 2. "
-        "Write (x,) and (t,).",
+        "jvp [T1] needs primals and tangents as tuples of one length; got ndarray and ndarray. Write (x,) and (t,).",
     )
     refused(
         lambda: ln.jvp(ln.relu, (X,), (V,)),
@@ -210,8 +249,42 @@ def test_t1_tangents_like_primals() -> None:
     refused(
         lambda: ln.jvp(lambda d: d["a"], ({"a": X},), ({"a": X, "b": X},)),
         ln.ShapeError,
-        "jvp [T1] needs a tangent of structure PyTreeSpec({'a': *}); got PyTreeSpec({'a': *, 'b': *}, "
-        "NoneIsLeaf). None stands for a zero tangent.",
+        "jvp [T1] needs a tangent of structure {'a': *}; got structure {'a': *, 'b': *}. None stands for zero.",
+    )
+    refused(
+        lambda: ln.jvp(lambda d: d["a"] + d["b"], ({"a": X, "b": X},), ({"a": X, "c": X},)),
+        ln.ShapeError,
+        "jvp [T1] needs a tangent of structure {'a': *, 'b': *}; got structure {'a': *, 'c': *}. None stands for zero.",
+    )
+
+
+def test_t1_none_is_zero_for_several_arrays() -> None:
+    x = {"a": V, "b": {"c": V, "d": V}}
+    f = ln.jit(lambda p: p["a"] + p["b"]["c"] * 2 + p["b"]["d"])
+    one = np.ones(3)
+    assert ln.jvp(f, (x,), ({"a": one, "b": None},))[1].tolist() == [1, 1, 1]
+    assert ln.jvp(f, (x,), ({"a": None, "b": {"c": one, "d": None}},))[1].tolist() == [2, 2, 2]
+    refused(
+        lambda: ln.jvp(f, (x,), ({"a": one, "b": one},)),
+        ln.ShapeError,
+        "jvp [T1] needs a tangent of structure {'a': *, 'b': {'c': *, 'd': *}}; got structure {'a': *, 'b': *}. None "
+        "stands for zero.",
+    )
+
+
+def test_d2_tangents_and_cotangents_of_one_dtype() -> None:
+    x = X.astype(np.float32)
+    for f in (ln.sum, lambda v: ln.avg_pool(v, 2, spatial=1)):
+        refused(
+            partial(ln.jvp, f, (x,), (X,)),
+            ln.DTypeError,
+            "jvp [D2] needs a tangent of dtype float32; got dtype float64. Like its primal. Nothing is promoted "
+            "silently.",
+        )
+    refused(
+        lambda: ln.vjp(ln.relu, x)[1](X),
+        ln.DTypeError,
+        "pullback [D2] needs a cotangent of dtype float32; got dtype float64. Like y. Nothing is promoted silently.",
     )
 
 
@@ -222,6 +295,25 @@ def test_t2_what_has_a_derivative() -> None:
         "vjp [T2] needs float arrays to differentiate; got an array of dtype int64. Whole numbers have no "
         "derivative: use argnums.",
     )
+
+
+class Config:
+    """Something that is neither an array nor a number."""
+
+    scale = 2.0
+
+    def __repr__(self) -> str:
+        return "Config()"
+
+
+def test_t2_what_jit_takes() -> None:
+    for value, shown in ((Config(), "Config() of type Config"), (np.float32, "<class 'numpy.float32'> of type type")):
+        refused(
+            partial(ln.jit(lambda x, c: x * c.scale), X, value),
+            ln.DTypeError,
+            f"jit [T2] needs arrays, numbers and strings as arguments; got {shown}. Close over it: what a function "
+            "closes over is read once, when it is traced.",
+        )
 
 
 def test_t3_gradients_of_scalars() -> None:
@@ -235,6 +327,12 @@ def test_t3_gradients_of_scalars() -> None:
         ln.ShapeError,
         "grad [T3] needs a function with one result, without axes; got tuple. Take ln.sum or ln.mean of it.",
     )
+    for f, got in ((ln.sum, "Taped"), (lambda x: (x, x, x), "tuple of 3")):
+        refused(
+            partial(ln.grad(f, has_aux=True), V),
+            ln.DTypeError,
+            f"grad [T3] needs (value, aux) from a function with has_aux=True; got {got}. Return both.",
+        )
 
 
 def test_t4_argnums_are_arguments() -> None:
@@ -242,6 +340,11 @@ def test_t4_argnums_are_arguments() -> None:
         lambda: ln.grad(ln.sum, argnums=1)(X),
         ln.ArgumentError,
         "grad [T4] needs argnums in 0..0; got argnums=1. It counts positional arguments.",
+    )
+    refused(
+        lambda: ln.grad(ln.sum)(x=X),
+        ln.ArgumentError,
+        "grad [T4] needs a positional argument; got argnums=0. It counts positional arguments.",
     )
 
 
@@ -254,8 +357,28 @@ def test_t5_cotangents_like_results() -> None:
     refused(
         lambda: ln.vjp(ln.relu, X)[1]((X, X)),
         ln.ShapeError,
-        "pullback [T5] needs a cotangent of 1 arrays, like the result; got 2. One entry per result.",
+        "pullback [T5] needs a cotangent of structure *; got structure (*, *). None stands for zero.",
     )
+    pullback = ln.vjp(lambda x: {"a": x, "b": (x, x)}, V)[1]
+    wanted = "pullback [T5] needs a cotangent of structure {'a': *, 'b': (*, *)}"
+    refused(
+        lambda: pullback({"a": V, "z": (V, V)}),
+        ln.ShapeError,
+        f"{wanted}; got structure {{'a': *, 'z': (*, *)}}. None stands for zero.",
+    )
+    refused(
+        lambda: pullback({"a": V, "b": [V, V]}),
+        ln.ShapeError,
+        f"{wanted}; got structure {{'a': *, 'b': [*, *]}}. None stands for zero.",
+    )
+
+
+def test_t6_what_is_transformed_is_a_function() -> None:
+    said = "needs a function; got 3 of type int. It comes first, its arguments after it."
+    for name in ("jit", "grad"):
+        refused(partial(getattr(ln, name), 3), ln.DTypeError, f"{name} [T6] {said}")
+    for name in ("vjp", "trace"):
+        refused(partial(getattr(ln, name), 3, X), ln.DTypeError, f"{name} [T6] {said}")
 
 
 def test_g1_nodes_in_order() -> None:
@@ -369,6 +492,59 @@ def test_g6_values_decide_nothing() -> None:
     )
 
 
+BRANCH = "Values are not known yet: use maximum, relu or a factor of 0 or 1, or branch on shapes."
+
+
+@pytest.mark.parametrize("sign", ["==", "!=", "<", "<=", ">", ">="])
+def test_g6_comparisons(sign: str) -> None:
+    """Python's own `==` is identity: a branch on it would take one side, silently."""
+    said = f"needs a decision that does not depend on values; got `{sign}` on"
+    compare = eval(f"lambda v: v {sign} 0")
+    refused(lambda: compare(gx), ln.DTypeError, f"Var [G6] {said} Var(%0 : f32[2,3]). {BRANCH}")
+    refused(lambda: ln.grad(compare)(V), ln.DTypeError, f"Taped [G6] {said} Taped(float64[3]). {BRANCH}")
+    refused(lambda: ln.jvp(compare, (V,), (V,)), ln.DTypeError, f"Pushed [G6] {said} Pushed(float64[3]). {BRANCH}")
+    refused(lambda: ln.jit(compare)(V), ln.DTypeError, f"Var [G6] {said} Var(%0 : f64[3]). {BRANCH}")
+
+
+def test_g6_what_python_asks_of_arrays() -> None:
+    known, whole = "a value that is known", "a variable as a whole"
+    for ask, words in (
+        (lambda: gx in [1], f"a decision that does not depend on values; got `==` on Var(%0 : f32[2,3]). {BRANCH}"),
+        (lambda: 1 in gx, f"a decision that does not depend on values; got `in` on Var(%0 : f32[2,3]). {BRANCH}"),
+        (
+            lambda: np.equal(V, gx),
+            f"lunette's functions on variables; got NumPy's equal of Var(%0 : f32[2,3]). {BRANCH}",
+        ),
+        (lambda: int(gx), f"{known}; got int() of Var(%0 : f32[2,3]). Return it instead."),
+        (lambda: f"{gx:.3f}", f"{known}; got the digits of Var(%0 : f32[2,3]). Print its shape, or return it."),
+        (lambda: gx[0], f"{whole}; got an index into Var(%0 : f32[2,3]). Take parts with ln.slice."),
+        (lambda: len(gx), f"{whole}; got len() of Var(%0 : f32[2,3]). Its sizes are in .shape."),
+    ):
+        refused(ask, ln.DTypeError, f"Var [G6] needs {words}")
+    assert f"{gx}" == "Var(%0 : f32[2,3])" and len({gx, gx}) == 1
+    a = ln.trace(lambda x: abs(x), V)
+    assert "abs(%0)" in str(a)
+
+
+def test_g6_methods_and_functions_of_numpy() -> None:
+    need = "needs lunette's functions on variables"
+    for name, words in (
+        ("reshape", ".reshape. Write ln.reshape(x)."),
+        ("T", ".T. Write ln.transpose(x)."),
+        ("cumsum", ".cumsum. Values have a shape, a dtype and Python's operators."),
+    ):
+        with pytest.raises(AttributeError) as caught:
+            getattr(gx, name)
+        assert isinstance(caught.value, ln.LunetteError) and str(caught.value) == f"Var [G6] {need}; got {words}"
+    for ask, name, hint in (
+        (lambda: np.maximum(gx, 1), "maximum", "Write ln.maximum instead of np.maximum."),
+        (lambda: np.sum(gx), "add.reduce", "Write ln.sum instead of np.add.reduce."),
+        (lambda: np.sin(gx), "sin", "The functions of lunette take variables."),
+        (lambda: np.asarray(gx), "array", "The functions of lunette take variables."),
+    ):
+        refused(ask, ln.DTypeError, f"Var [G6] {need}; got NumPy's {name} of Var(%0 : f32[2,3]). {hint}")
+
+
 def test_g7_one_graph() -> None:
     refused(
         lambda: ln.add(gx, hx),
@@ -413,8 +589,18 @@ def test_g9_one_array_per_input() -> None:
     refused(
         lambda: prog()(np.zeros(2)),
         ln.DTypeError,
-        "Program [G9] needs x of dtype float32; got dtype float64. Pass x.astype(np.float32).",
+        "Program [G9] needs x of dtype float32; got dtype float64. Pass np.asarray(x, np.float32).",
     )
+    for wrong, dtype, it in (
+        ([1, 2], "object", "x"),
+        (np.ones(2, int), "int64", "x"),
+        (np.ones(2, complex), "complex128", "x.real"),
+    ):
+        refused(
+            partial(prog(), wrong),
+            ln.DTypeError,
+            f"Program [G9] needs x of dtype float32; got dtype {dtype}. Pass np.asarray({it}, np.float32).",
+        )
     refused(
         lambda: prog()(),
         ln.ArgumentError,
@@ -442,3 +628,68 @@ def test_g10_nan_on_request() -> None:
         ln.jit(lambda x: ln.log(x), debug=True)(np.array([-1.0]))
     start = "log [G10] needs no NaN (debug=True); got one from log : f64[1] at (0,). It was built at "
     assert str(caught.value).startswith(start) and __file__ in str(caught.value)
+
+
+def test_g11_statistics_of_at_least_one_run() -> None:
+    refused(
+        lambda: prog().stats(repeat=0),
+        ln.ArgumentError,
+        "Program.stats [G11] needs repeat >= 1; got repeat=0. A median is of one run at least.",
+    )
+
+
+def test_n6_programs_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lunette.number._MEMORY", 2**20)
+    graph = ln.Graph()
+    x = graph.input((1024,))
+    graph.output(ln.sum(ln.exp(ln.reshape(x, (1024, 1)) * ln.reshape(x, (1, 1024)))))
+    refused(
+        graph.compile,
+        ln.ShapeError,
+        "Graph.compile [N6] needs an arena of intermediate results that fits into 1048576 bytes of memory; got shape "
+        "(4194304,), 4194304 bytes. Take a smaller batch, or less padding where there is any.",
+    )
+
+
+def test_d9_one_arithmetic_for_a_whole_graph() -> None:
+    with pytest.raises(ln.ArgumentError, match="D9"):
+        ln.max_pool(ln.reshape(gx, (1, 6)), 2, spatial=1, arithmetic=V)
+    for f in (ln.jit, lambda f: partial(ln.trace, f), lambda f: ln.jit(ln.grad(f))):
+        with pytest.raises(ln.ArgumentError) as caught:
+            f(lambda x: ln.sum(ln.avg_pool(x, 2, spatial=1, arithmetic="rounded")))(X)
+        assert str(caught.value) == (
+            "avg_pool [D9] needs arithmetic=\"fast\" inside a graph; got arithmetic='rounded'. Leave it out: one "
+            "arithmetic serves a whole program, program.run(x, arithmetic=...)."
+        )
+
+
+def test_constants_and_options_of_graphs_are_checked() -> None:
+    graph = ln.Graph()
+    v = graph.input((2,))
+    assert [graph.constant(1.0).dtype, graph.constant(2, "float64").dtype] == [np.float32, np.float64]
+    refused(
+        lambda: graph.constant(1.0, "float31"),
+        ln.DTypeError,
+        "Graph.constant [D1] needs float32, float64 or int64 in a graph; got dtype='float31'. float16 goes in as "
+        "float32.",
+    )
+    refused(
+        lambda: graph.constant(np.array([True])),
+        ln.DTypeError,
+        "Graph.constant [D1] needs float16, bfloat16, float32 or float64; got a constant of dtype bool. Pass "
+        "it.astype(np.float64), or it.astype(object) for exact numbers.",
+    )
+    for wrong, got in (
+        (None, "mul [N1] needs numbers; got y=None of type NoneType. Pass an array or nested lists of numbers."),
+        (
+            np.array([True, False]),
+            "mul [D1] needs y of dtype float32; got dtype bool. Pass y.astype(np.float32).",
+        ),
+    ):
+        refused(partial(ln.mul, v, wrong), ln.DTypeError, got)
+    refused(
+        lambda: ln.max_pool(ln.reshape(v, (1, 2)), v, spatial=1),
+        ln.DTypeError,
+        "max_pool (d=1) [W4] needs kernel in integers; got kernel=Var(%0 : f32[2]) of type Var. Pass an int: bools and "
+        "floats are none.",
+    )

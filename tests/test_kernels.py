@@ -292,3 +292,16 @@ def test_absent_cells_add_nothing_whatever_the_weight(special: float, seed: int)
             assert np.array_equal(np.isfinite(back[0][s]), np.isfinite(exact[s][0].astype(float)))
         with np.errstate(invalid="ignore"):
             assert np.array_equal(np.isfinite(back[1]), np.isfinite((exact[0][1] + exact[1][1]).astype(float)))
+
+
+def test_views_of_known_shapes_go_the_short_way() -> None:
+    from lunette.array import _quickly
+
+    x = np.random.default_rng(0).standard_normal((2, 3, 8, 8))
+    view = x[:, :, ::2, ::2]
+    options = (2, None, 0, 1, False, "first", False, None)
+    assert (ln.max_pool(view, 2) == ln.max_pool(view.copy(), 2)).all()
+    for other in (view, view[::-1], np.asfortranarray(view)):
+        quick = _quickly(MaxPool, (other,), "fast", options)
+        assert quick is not None and (quick == ln.max_pool(other.copy(), 2)).all()
+    assert _quickly(MaxPool, (view.astype(">f8"),), "fast", options) is None

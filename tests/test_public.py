@@ -82,7 +82,7 @@ ORDER = [
     "number",
     "op",
     "ops",
-    "array seeds",
+    "array seeds threads",
     "arithmetic",
     "spec explain graph",
     "__init__",

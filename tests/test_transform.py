@@ -202,3 +202,45 @@ def test_vjp_of_one_operator_is_its_own_vjp(kind: Any) -> None:
     g = rng.standard_normal(y.shape)
     for mine, own in zip(pullback(g), getattr(ln, f"{kind.name}_vjp")(tuple(arrays), g, **case.options), strict=True):
         assert (mine == own).all()
+
+
+def separate(*arrays: Any) -> bool:
+    return not any(np.shares_memory(a, b) for at, a in enumerate(arrays) for b in arrays[:at])
+
+
+def test_results_of_transformations_are_fresh() -> None:
+    a, b = np.ones(3), np.full(3, 2.0)
+    r = ln.grad(lambda p: ln.sum(p["a"] + p["b"]))({"a": a, "b": b})
+    assert separate(a, b, r["a"], r["b"])
+    y, pullback = ln.vjp(lambda a, b: a + b, a, b)
+    g = np.ones(3)
+    assert separate(g, a, b, y, *pullback(g), *pullback(g))
+    assert separate(a, b, *ln.jvp(lambda x: x + 1, (a,), (b,)))
+    values, slopes = ln.jvp(lambda x: (x, x, x + 1), (a,), (b,))
+    assert separate(a, b, *values, *slopes)
+    (value, aux), gradient = ln.value_and_grad(lambda x: (ln.sum(x), (x, x)), has_aux=True)(a)
+    assert value == 3 and separate(a, *aux, gradient)
+    same, pullback = ln.vjp(lambda x: x, a)
+    assert separate(a, same) and (pullback(g)[0] == g).all()
+    torch = pytest.importorskip("torch")
+    x = torch.ones(3)
+    for t in (ln.vjp(lambda x: x + x, x)[1](x)[0], ln.vjp(lambda x: x + 1, x)[1](x)[0]):
+        assert isinstance(t, torch.Tensor) and t.data_ptr() != x.data_ptr()
+
+
+def test_a_number_as_tangent_or_cotangent_takes_the_dtype() -> None:
+    x, w = np.ones((1, 1, 3), np.float32), np.ones((1, 1, 2), np.float32)
+    functions: list[Any] = [lambda x: ln.sum(ln.conv(x, w)), ln.sum, lambda x: ln.mean(ln.relu(x))]
+    for f in functions:
+        y, pullback = ln.vjp(f, x)
+        ones = pullback(np.ones_like(y))[0]
+        for one in (1, 1.0, np.float32(1), np.float64(1), Fraction(1)):
+            (back,) = pullback(one)
+            assert back.dtype == np.float32 and (back == ones).all()
+    y, dy = ln.jvp(lambda x: x * x, (np.float32(3),), (1.0,))
+    assert dy == 6 and dy.dtype == np.float32
+    for t in (1.0, 1, np.array(1.0), np.float64(1)):
+        assert ln.jvp(lambda x: x * x, (2.0,), (t,))[1] == 4
+    y, pullback = ln.trace(ln.sum, x).compile().vjp(x)
+    assert y == 3 and (pullback(1.0)[0] == 1).all()
+    assert ln.vjp(ln.sum, exact([1, 2]))[1](Fraction(1, 2))[0].tolist() == [Fraction(1, 2)] * 2

@@ -12,9 +12,7 @@ from importlib.metadata import version as _version
 from lunette import arithmetic as _arithmetic  # noqa: F401 (it registers the arithmetics)
 from lunette import ops as _ops
 from lunette import spec as spec
-from lunette._native import get_num_threads as get_num_threads
 from lunette._native import instruction_set as instruction_set
-from lunette._native import set_num_threads as set_num_threads
 from lunette.arithmetic.error import error_bound as error_bound
 from lunette.arithmetic.error import ulps as ulps
 from lunette.array import jvp_of as _jvp_of
@@ -85,6 +83,8 @@ from lunette.ops.unary import sigmoid as sigmoid
 from lunette.ops.unary import sqrt as sqrt
 from lunette.ops.unary import stop_gradient as stop_gradient
 from lunette.ops.unary import tanh as tanh
+from lunette.threads import get_num_threads as get_num_threads
+from lunette.threads import set_num_threads as set_num_threads
 
 __version__ = _version("lunette")
 

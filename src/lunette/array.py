@@ -17,10 +17,11 @@ import atexit
 import importlib
 import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from operator import index
 from typing import Any
 
 import ml_dtypes
@@ -138,14 +139,12 @@ def _checked(x: Array, name: str, kind: str = "numpy") -> Array:
     native = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
     if native.dtype in FLOAT or native.dtype in HALF:
         return native
-    raise DTypeError(
-        "D1",
-        "float16, bfloat16, float32 or float64",
-        f"{name} of dtype {x.dtype}",
-        f"Pass {name}.astype(np.float64), or {name}.astype(object) for exact numbers."
-        if kind == "numpy"
-        else f"Convert {name} to float64.",
-    )
+    it = name if name.isidentifier() else "it"
+    hint = f"Pass {it}.astype(np.float64), or {it}.astype(object) for exact numbers."
+    if x.dtype.kind == "c":
+        hint = f"Pass {it}.real.astype(np.float64), or {it}.astype(object): linear operators take complex numbers."
+    hint = hint if kind == "numpy" else f"Convert {name} to float64."
+    raise DTypeError("D1", "float16, bfloat16, float32 or float64", f"{name} of dtype {x.dtype}", hint)
 
 
 def give(y: Array, kind: str) -> Any:
@@ -258,7 +257,7 @@ def computing(kind: type[Op], d: int | None, *arrays: Array | None) -> Iterator[
 
 
 _BOUND: dict[Any, Bound] = {}
-_QUICK: dict[Any, tuple[Bound, np.dtype[Any]]] = {}
+_QUICK: dict[Any, tuple[Bound, np.dtype[Any], tuple[None, ...]]] = {}
 
 
 @atexit.register
@@ -279,12 +278,12 @@ def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: str, options: Seq
         return None
 
 
-def _is_plain(value: Any, depth: int = 2) -> bool:
+def is_plain(value: Any, depth: int = 2) -> bool:
     """Numbers and words, and rows and pairs of them: a list may contain itself."""
     kind = type(value)
     if kind in _PLAIN:
         return True
-    return depth > 0 and kind in (tuple, list) and len(value) <= 64 and all(_is_plain(v, depth - 1) for v in value)
+    return depth > 0 and kind in (tuple, list) and len(value) <= 64 and all(is_plain(v, depth - 1) for v in value)
 
 
 _PLAIN = frozenset((int, float, bool, str, type(None)))
@@ -295,22 +294,24 @@ def plain_options(options: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([o if type(o) in _PLAIN else _plain(o) for o in options])
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim):
-        return tuple(_plain(v) for v in value)
+def _plain(value: Any, depth: int = 2) -> Any:
     if type(value) in _PLAIN:
         return value
+    if is_sequence(value):
+        return tuple(_plain(v, depth - 1) for v in value) if depth else value
     if isinstance(value, np.generic | np.ndarray):
         return value.item()
-    if hasattr(value, "__index__"):
-        return value.__index__()
-    return float(value) if is_real(value) else str(value)
+    if isinstance(value, str):
+        return str(value)
+    with suppress(Exception):  # arrays and tensors have __index__ and each its own way to refuse
+        return index(value)
+    return float(value) if is_real(value) else value
 
 
 def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, options: Sequence[Any]) -> Bound:
     """`bind`, remembered: a small operator takes less time than its checks do."""
     # Anything with a buffer is bytes to marshal, whatever its dtype: only plain options are remembered.
-    if not all(map(_is_plain, options)):
+    if not all(map(is_plain, options)):
         return _bound_to(kind, arrays, options)
     facts = tuple([None if a is None else (a.shape, a.dtype) for a in arrays])
     key = key_of(kind, facts, arithmetic, tuple(options))
@@ -321,7 +322,7 @@ def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, op
         dtype = dtype_of(bound.op, arrays)
         fast = arithmetic == "fast" and bound.kernels.forward is not None
         if fast and dtype in FLOAT and not _wants_indices(bound.op):
-            _QUICK[key] = bound, dtype
+            _QUICK[key] = bound, dtype, _no_index(bound.op)
     return _BOUND[key]
 
 
@@ -387,7 +388,7 @@ ARITHMETIC: dict[str, Arithmetic] = {}
 @on_arrays
 def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
     """The operator on arrays."""
-    if arithmetic != "fast" and _is_other(arithmetic):
+    if type(arithmetic) is str and arithmetic != "fast" and _is_other(arithmetic):
         return ARITHMETIC[arithmetic](kind, operands, options)
     quick = _quickly(kind, operands, arithmetic, options)
     if quick is not None:
@@ -416,14 +417,18 @@ def _is_other(arithmetic: object) -> bool:
 
 
 def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Array | None:
-    """The short way for what was computed before: dense NumPy arrays of known shapes. None says to go the long way."""
+    """The short way for what was computed before: NumPy arrays of known shapes. None says to go the long way."""
     facts: list[Any] = []
     numbers: list[int] = []
+    loose: list[int] = []
     for a in operands:
-        if a is None:
-            facts.append(None)
-        elif type(a) is np.ndarray and (flags := a.flags).c_contiguous and flags.aligned:
+        if type(a) is np.ndarray:
+            flags = a.flags
+            if not (flags.c_contiguous and flags.aligned):
+                loose.append(len(facts))
             facts.append((a.shape, a.dtype))
+        elif a is None:
+            facts.append(None)
         elif kind.scalars and type(a) in (float, int):
             numbers.append(len(facts))
             facts.append(a)
@@ -440,21 +445,31 @@ def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: 
     quick = _QUICK.get(key_of(kind, tuple(facts), arithmetic, options)) if type(arithmetic) is str else None
     if quick is None:
         return None
-    bound, dtype = quick
+    bound, dtype, no_index = quick
+    if loose:
+        with speaking(kind.name, bound.d):
+            for p in loose:
+                check_fits(operands[p], names_of(kind, operands)[p])
+        operands = [a.copy() if p in loose else a for p, a in enumerate(operands)]
     y: Array = np.empty(bound.out, dtype)
-    if kind.scalars:
+    assert bound.kernels.forward is not None
+    try:
+        bound.kernels.forward(*operands, y, *no_index)
+    except ValueError:  # values that the operator's rules refuse
         with speaking(kind.name, bound.d):
             bound.op.check(*operands)
-    _forward(bound, operands, y)
+        raise
     return y
+
+
+def _no_index(op: Op) -> tuple[None, ...]:
+    """What a kernel that could give indices takes in their place."""
+    return (None,) if hasattr(op, "return_indices") else ()
 
 
 def _forward(bound: Bound, arrays: Sequence[Any], y: Array, index: Array | None = None) -> None:
     assert bound.kernels.forward is not None
-    if hasattr(bound.op, "return_indices"):
-        bound.kernels.forward(*arrays, y, index)
-    else:
-        bound.kernels.forward(*arrays, y)
+    bound.kernels.forward(*arrays, y, *(_no_index(bound.op) if index is None else (index,)))
 
 
 def _wants_indices(op: Op) -> bool:
@@ -538,7 +553,8 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_vjp`: the transposed derivative of an operator, applied to a cotangent."""
 
     def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
-        asked = [derivative.vjp_of(kind, p) for p in range(len(primals))] if isinstance(primals, tuple | list) else ()
+        given = len(primals) if isinstance(primals, tuple | list) else 0
+        asked = [derivative.vjp_of(kind, p) for p in range(min(given, len(kind.arrays)))]
         if _is_other(arithmetic):
             at = request_at(function, kind, primals, options)
             return tuple(run(derived, (*at.operands, cotangent), arithmetic, at.options) for derived in asked)
@@ -592,7 +608,7 @@ def _derived_quickly(
     if type(primals) is not tuple or type(others) is not tuple or len(primals) > len(kind.arrays):
         return None
     ordered = _options(function, kind, options)
-    if ordered is None or not all(map(_is_plain, ordered)):
+    if ordered is None or not all(map(is_plain, ordered)):
         return None
     absent = (None,) * (len(kind.arrays) - len(primals))
     given = (*primals, *absent, *others)

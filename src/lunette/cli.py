@@ -23,6 +23,7 @@ from lunette.errors import meant, speaking
 from lunette.number import Array
 from lunette.op import parameters_of
 from lunette.ops import ALL, Conv
+from lunette.threads import MOST_THREADS
 
 app = typer.Typer(
     help="The spatial operators of neural networks, defined exactly: look inside them, and try them.",
@@ -111,6 +112,7 @@ def explain(
 
     lunette explain avg_pool --shape 5 --kernel 3 --stride 2 --padding 1 --ceil-mode
     """
+    _check_svg(svg, "--svg")
     texts = {
         "kernel": kernel,
         "stride": stride,
@@ -135,6 +137,12 @@ def explain(
     if svg is not None:
         svg.write_text(explanation.to_svg())
         out.print(f"wrote {svg}", soft_wrap=True)
+
+
+def _check_svg(path: Path | None, option: str) -> None:
+    """Pictures are drawn as SVG, whatever the file is called."""
+    if path is not None and path.suffix.lower() != ".svg":
+        raise typer.BadParameter(f"pictures are SVG: write {path.with_suffix('.svg')}", param_hint=option)
 
 
 # ---- info
@@ -167,7 +175,9 @@ def bench(
         typer.Option(help="forward, jvp or vjp; of networks forward, gradient or derivatives (may be repeated)"),
     ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="float32 (default) or float64 (may be repeated)")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="1: one pinned process; more: a process per library")] = 1,
+    threads: Annotated[
+        int, typer.Option(min=1, max=MOST_THREADS, help="1: one pinned process; more: a process per library")
+    ] = 1,
     peer: Annotated[list[str] | None, typer.Option(help="only this library (may be repeated)")] = None,
     networks: Annotated[bool, typer.Option("--networks", help="only whole networks, no single layers")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="a few cases, short turns: a few minutes")] = False,
@@ -286,6 +296,7 @@ def draw(
 
     lunette draw model.json -o model.svg
     """
+    _check_svg(output, "--output")
     graph = ln.load(file)
     target = output or file.with_suffix(".svg")
     target.write_text(graph.to_svg(), encoding="utf-8")
@@ -295,7 +306,9 @@ def draw(
 @app.command()
 def profile(
     file: Annotated[Path, typer.Argument(help="a graph that graph.save(FILE) wrote")],
-    threads: Annotated[int | None, typer.Option(min=1, help="default: as many as lunette uses anyway")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=MOST_THREADS, help="default: as many as lunette uses anyway")
+    ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="runs; the median of each step is shown")] = 21,
     top: Annotated[int | None, typer.Option(min=1, help="only the steps that take longest, longest first")] = None,
 ) -> None:
@@ -419,7 +432,9 @@ def tour() -> None:
         highlight=False,
         markup=False,
     )
-    out.print("\nNext: [bold]lunette explain --help[/bold], and docs/ for the rules.")
+    out.print(
+        "\nNext: [bold]lunette explain --help[/bold]; the rules: [bold]python -m pydoc lunette.ops.max_pool[/bold]."
+    )
 
 
 def _like(w: Any, a: Any) -> Any:

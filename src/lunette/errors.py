@@ -45,6 +45,10 @@ class DTypeError(LunetteError, TypeError):
     """An argument has a type, or a number type, that the operator cannot serve."""
 
 
+class AbsentError(LunetteError, AttributeError):
+    """A value has no attribute of that name."""
+
+
 class UndecidedError(LunetteError, ArithmeticError):
     """A correctly rounded result that neither a proof nor 4096 bits decide."""
 
@@ -96,7 +100,12 @@ class speaking:  # noqa: N801 (reads as a verb: with speaking("conv", d))
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, LunetteError):
-            if error.who == "lunette":
-                error.who = self.who
-            if error.d is None:
-                error.d = self.d() if callable(self.d) else self.d
+            sign(error, self.who, self.d)
+
+
+def sign(error: LunetteError, who: str, d: int | Callable[[], int | None] | None = None) -> None:
+    """Say who refused, unless it is known: `speaking` for an except clause, which costs nothing until then."""
+    if error.who == "lunette":
+        error.who = who
+    if error.d is None:
+        error.d = d() if callable(d) else d

@@ -623,7 +623,7 @@ def cannot(what: str, a: Number) -> DTypeError:
 # ---- arrays of numbers
 
 
-def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
+def allocate(shape: Shape, dtype: np.dtype[Any], what: str = "an output") -> Array:
     """Rule N6."""
     size = prod(shape) * (48 if dtype == OBJECT else dtype.itemsize)  # a Python number weighs about 40 bytes
     try:
@@ -633,9 +633,9 @@ def allocate(shape: Shape, dtype: np.dtype[Any]) -> Array:
     except (MemoryError, ValueError, OverflowError) as error:
         raise ShapeError(
             "N6",
-            f"an output that fits into {_MEMORY} bytes of memory",
+            f"{what} that fits into {_MEMORY} bytes of memory",
             f"shape {shape}, {size} bytes",
-            "Take less padding, a larger stride or a smaller batch.",
+            "Take a smaller batch, or less padding where there is any.",
         ) from error
 
 

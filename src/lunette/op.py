@@ -231,7 +231,11 @@ def apply(kind: type[Op], operands: Sequence[Any], arithmetic: str, *options: An
     """What every public function ends in. Of several operands with a say, the one of the highest level decides."""
     speaker = None
     for a in operands:
-        if hasattr(type(a), "__lunette__") and (speaker is None or a.level > speaker.level):
+        if (
+            type(a) is not np.ndarray
+            and hasattr(type(a), "__lunette__")
+            and (speaker is None or a.level > speaker.level)
+        ):
             speaker = a
     if speaker is not None:
         return speaker.__lunette__(kind, operands, arithmetic, options)

@@ -201,7 +201,8 @@ def _graph(graph: ln.Graph, step: ln.Graph) -> Section:
         f'<figure class="scroll">{inline(step.to_svg())}</figure></details>'
     )
     words = (
-        "What ln.trace recorded from the Python function, as a picture (hover for more) and as text, which parses back."
+        "What ln.trace recorded from the Python function, as a picture (hover for more) and as text. Long lines are "
+        "cut here; the whole text parses back, given the arrays of its large constants."
     )
     return Section("graph", "The graph", words, body)
 

@@ -14,6 +14,7 @@ A graph is well formed by construction. Whatever makes one otherwise (a parser, 
 | G8   | a text, or a file, is one that lunette wrote                                                 |
 | G9   | a program gets one array per input, of its shape and dtype                                   |
 | G10  | with debug=True, no operator makes a NaN                                                     |
+| G11  | statistics are those of one run at least                                                     |
 """
 
 from __future__ import annotations
@@ -27,7 +28,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lunette.array import FLOAT, by_specification, key_of, names_of, plain_options, same_dtype, take, take_integers
+from lunette.array import (
+    FLOAT,
+    by_specification,
+    is_plain,
+    key_of,
+    names_of,
+    plain_options,
+    same_dtype,
+    take,
+    take_integers,
+)
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
 from lunette.graph.value import Value
 from lunette.number import OBJECT, Array, as_dtype, cells_of, each, is_real
@@ -65,7 +76,12 @@ class Node:
     @property
     def short(self) -> str:
         """Dtype and shape, as a text of the graph shows them."""
-        return f"{SHORT[self.dtype.name]}[{','.join(map(str, self.shape))}]"
+        return short(self.shape, self.dtype)
+
+
+def short(shape: Shape, dtype: np.dtype[Any]) -> str:
+    """`f32[2,3]`."""
+    return f"{SHORT.get(dtype.name, dtype.name)}[{','.join(map(str, shape))}]"
 
 
 class Var(Value):
@@ -97,17 +113,25 @@ class Var(Value):
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         try:
+            if type(arithmetic) is not str or arithmetic != "fast":
+                raise ArgumentError(
+                    "D9",
+                    'arithmetic="fast" inside a graph',
+                    f"arithmetic={shown(arithmetic)}",
+                    "Leave it out: one arithmetic serves a whole program, program.run(x, arithmetic=...).",
+                    who=kind.name,
+                )
             return self.graph.apply(kind, operands, options)
         except LunetteError as error:
             if not getattr(error, "__notes__", None):
-                error.add_note(f"while building a graph at {_line()}")
+                error.add_note(f"while building a graph at {line_of_the_user()}")
             raise
 
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
 
-def _line() -> str:
+def line_of_the_user() -> str:
     """The user's line that is being executed: the innermost one outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -164,7 +188,7 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.outputs: list[int] = []
-        self._constants: dict[Any, tuple[int, Any]] = {}
+        self._constants: dict[Any, tuple[int, Array, Any]] = {}
         self.lines = True  # whether nodes remember where they were built
 
     # ---- building
@@ -183,26 +207,29 @@ class Graph:
                 raise ArgumentError("G3", "at most 32 sizes >= 0", f"shape={sizes}", "Every size is known.")
             return self.append(Node(sizes, check_dtype(dtype), name=name))
 
-    def constant(self, value: Any, dtype: np.dtype[Any] | None = None) -> Var:
+    def constant(self, value: Any, dtype: Any = "float32") -> Var:
         """A constant: an array, or a number in the dtype that is given."""
+        with speaking("Graph.constant"):
+            return self._constant(value, dtype, "a constant")
+
+    def _constant(self, value: Any, dtype: Any, name: str) -> Var:
         if is_real(value):
-            assert dtype is not None
-            array = np.asarray(as_dtype(value, dtype), dtype)
-            key: Any = (array.tobytes(), dtype)
+            known = check_dtype(dtype)
+            array = np.asarray(as_dtype(value, known), known)
+            key: Any = (array.tobytes(), known)
         else:
-            array, key = value, id(value)
-        array = array if hasattr(array, "dtype") else cells_of(array)
-        known = self._constants.get(key)
-        if known is not None:
-            return Var(self, known[0])
-        taken = array if array.dtype == np.int64 else take(array, "a constant").array
+            array, key = value if hasattr(value, "dtype") else cells_of(value, name), id(value)
+        taken = array if array.dtype == np.int64 else take(array, name).array
         if taken.dtype.name not in DTYPES:
-            got = f"a constant of dtype {taken.dtype}"
-            raise DTypeError("D1", "float32, float64 or int64 in a graph", got, "Convert it.")
+            got = f"{name} of dtype {taken.dtype}"
+            raise DTypeError("D1", "float32, float64 or int64 in a graph", got, "Pass a float32 or float64 array.")
+        before = self._constants.get(key)
+        if before is not None and np.array_equal(before[1], taken):  # it may have changed since
+            return Var(self, before[0])
         frozen = np.array(taken, order="C", copy=True)
         frozen.flags.writeable = False
         var = self.append(Node(frozen.shape, frozen.dtype, value=frozen))
-        self._constants[key] = var.id, value  # holds the value, so that its id stays its own
+        self._constants[key] = var.id, frozen, value  # holds the value, so that its id stays its own
         return var
 
     def apply(self, kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> Var:
@@ -221,13 +248,22 @@ class Graph:
                         who=kind.name,
                     )
                 inputs.append(o.id)
-            elif o is None:
+            elif o is None and kind.optional and at > 0:
                 inputs.append(None)
             else:
-                counted = at in kind.integers and not is_real(o)
-                inputs.append(self.constant(take_integers(o, kind.arrays[at]).array if counted else o, mine.dtype).id)
+                name = names_of(kind, operands)[at]
+                with speaking(kind.name):
+                    counted = at in kind.integers and not is_real(o)
+                    if not counted and isinstance(o, np.ndarray) and o.dtype.kind in "iub":
+                        hint = f"Pass {name}.astype(np.{mine.dtype})."
+                        raise DTypeError("D1", f"{name} of dtype {mine.dtype}", f"dtype {o.dtype}", hint)
+                    inputs.append(self._constant(take_integers(o, name).array if counted else o, mine.dtype, name).id)
         facts = tuple([None if i is None else (nodes[i].shape, nodes[i].dtype) for i in inputs])
         plain = plain_options(options)
+        if not all(map(is_plain, plain)):
+            bind(kind, [None if f is None else f[0] for f in facts], 2, options)  # it says what it needs instead
+            need = "options that can be written down"
+            raise DTypeError("G8", need, shown(options), "Pass numbers, strings and tuples of them.", who=kind.name)
         key = key_of(kind, (), "fast", plain)
         bound, dtype = _rule(kind, facts, key[3], _Hidden(plain))
         if getattr(bound.op, "return_indices", False):
@@ -238,13 +274,19 @@ class Graph:
                 "Call the function on arrays.",
                 who=kind.name,
             )
-        line = _line() if self.lines else ""
+        line = line_of_the_user() if self.lines else ""
         return self.append(Node(bound.out, dtype, kind, plain, tuple(inputs), bound, line=line))
 
     def append(self, node: Node) -> Var:
         """A node that is known to be well formed."""
         self.nodes.append(node)
         return Var(self, len(self.nodes) - 1)
+
+    def copy(self) -> Graph:
+        """The same nodes and outputs; what is added to one is not in the other."""
+        new = Graph()
+        new.nodes, new.outputs, new.lines = list(self.nodes), list(self.outputs), self.lines
+        return new
 
     def output(self, *variables: Any) -> None:
         """Declare outputs, in this order, after those declared before."""

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from lunette import _native
-from lunette.array import give, one_kind, take, take_integers
+from lunette.array import FLOAT, HALF, give, one_kind, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
-from lunette.graph.graph import Graph, Node, Var
+from lunette.graph.graph import Graph, Node, Var, short
 from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
-from lunette.number import Array, allocate, cells_of, each
-from lunette.op import apply
+from lunette.number import OBJECT, Array, allocate, as_dtype, cells_of, each, is_real
+from lunette.op import Op, apply
+from lunette.ops.glue import dtype_name
+from lunette.window import integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,11 @@ class Program:
         with speaking("Graph.compile"):
             if not graph.outputs:
                 raise ArgumentError("G5", "at least one output", "none", "Call g.output(y).")
-        self.graph = graph
+        self.graph = graph.copy()  # what is added to the graph later is not part of this program
         self.debug, self.fuse = debug, fuse
         self._derived: dict[Any, Any] = {}
         self._lock = threading.Lock()
-        self._inputs = graph.inputs
+        self._inputs = self.graph.inputs
         self._names = [n.name for n in self._inputs]
         self._build()
 
@@ -103,7 +105,8 @@ class Program:
         earlier: dict[int, int] = {}
         for at in simple.outputs:
             root, n = steps.root(at), nodes[at]
-            allocate(n.shape, n.dtype)  # rule N6, once
+            with speaking("Graph.compile"):
+                allocate(n.shape, n.dtype)  # rule N6, once
             if n.dtype.kind != "f" or nodes[root].name is not None:
                 self._outputs.append((n, self._names.index(nodes[root].name) - len(self._inputs)))
             elif nodes[root].value is not None:
@@ -115,6 +118,8 @@ class Program:
                 self._outputs.append((n, None))
                 argument(root, True)
         memory = place(steps, arguments)
+        with speaking("Graph.compile"):
+            allocate((memory.arena,), np.dtype(np.int8), "an arena of intermediate results")
         listed = [
             (s.task, [-1 if r is None else memory.slot_of[steps.root(r)] for r in (*s.reads, s.writes)])
             for s in steps.steps
@@ -128,7 +133,7 @@ class Program:
         """The outputs for arrays given in the order of the inputs, or by name; several outputs are a tuple."""
         arrays, kind = self._take(inputs, named)
         if self.debug:
-            self._look_for_nan(arrays)
+            self._step_by_step(arrays, refuse_nan)
         results = self._run(arrays)
         given = [give(r, kind) for r in results]
         return given[0] if len(given) == 1 else tuple(given)
@@ -164,13 +169,14 @@ class Program:
             given = [*inputs, *(named[k] for k in self._names[len(inputs) :] if k is not None)]
             arrays, kinds = [], []
             for a, n in zip(given, self._inputs, strict=True):
+                a = np.asarray(as_dtype(a, n.dtype), n.dtype) if is_real(a) and n.shape == () else a
+                if isinstance(a, np.ndarray) and n.dtype.kind == "f" and a.dtype.kind in "iubc":
+                    check_input_dtype(n, a.dtype)
                 t = take_integers(a, str(n.name)) if n.dtype == np.int64 else take(a, str(n.name))
                 if t.array.shape != n.shape:
                     need = f"{n.name} of shape {n.shape}"
                     raise ShapeError("G9", need, f"shape {t.array.shape}", "Shapes are part of a program.")
-                if t.array.dtype != n.dtype:
-                    need = f"{n.name} of dtype {n.dtype}"
-                    raise DTypeError("G9", need, f"dtype {t.array.dtype}", f"Pass {n.name}.astype(np.{n.dtype}).")
+                check_input_dtype(n, t.array.dtype)
                 arrays.append(np.require(t.array, None, ["C", "A"]))
                 kinds.append(t.kind)
             one_kind(kinds)
@@ -182,6 +188,7 @@ class Program:
         try:
             self._plan.run(*arrays, *self._constants, *made, seconds=seconds)
         except ValueError as error:  # a value that a kernel refuses: a label out of range, a beta of zero
+            self._step_by_step(arrays, lambda *_: None)  # the operator says it in its own words
             hint = "The operator's own rules say which."
             raise ArgumentError("G9", "values that the operators take", str(error), hint, who="Program") from error
         for y, (n, source) in zip(results, self._outputs, strict=True):
@@ -190,22 +197,13 @@ class Program:
                 y[...] = (both[source] if isinstance(source, int) else source).reshape(n.shape)
         return results
 
-    def _look_for_nan(self, arrays: Sequence[Array]) -> None:
-        """Node by node, to name the first that makes a NaN."""
+    def _step_by_step(self, arrays: Sequence[Array], look: Callable[[type[Op], list[Any], Any, str], None]) -> None:
+        """Every operator of the graph by itself, and a look at what it makes."""
 
         def compute(n: Node, operands: list[Any]) -> Any:
             assert n.kind is not None
             y = apply(n.kind, operands, "fast", *n.options)
-            fresh = not any(a is not None and a.dtype.kind == "f" and np.isnan(a).any() for a in operands)
-            if fresh and np.isnan(y).any():
-                at = tuple(int(v) for v in np.argwhere(np.isnan(y))[0])
-                raise ArgumentError(
-                    "G10",
-                    "no NaN (debug=True)",
-                    f"one from {n.kind.name} : {n.short} at {at}",
-                    f"It was built at {n.line}." if n.line else "Look at its inputs.",
-                    who=n.kind.name,
-                )
+            look(n.kind, operands, y, n.line)
             return y
 
         for _ in self.graph.each(arrays, compute):
@@ -266,6 +264,9 @@ class Program:
 
     def stats(self, *inputs: Any, repeat: int = 5) -> Stats:
         """Time per step (the median of some runs on `inputs`, or on ones), memory and work."""
+        with speaking("Program.stats"):
+            if integer("repeat", repeat) < 1:
+                raise ArgumentError("G11", "repeat >= 1", f"repeat={shown(repeat)}", "A median is of one run at least.")
         arrays = self._take(inputs, {})[0] if inputs else [np.ones(n.shape, n.dtype) for n in self._inputs]
         times = np.empty((repeat, len(self._steps.steps)))
         for row in times:
@@ -295,6 +296,33 @@ class Program:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.graph, self.debug, self.fuse)
+
+
+def check_input_dtype(n: Node, given: np.dtype[Any]) -> None:
+    """Rule G9; not every input is an array with an astype."""
+    if given != n.dtype:
+        hint = f"Pass np.asarray({n.name}{'.real' if given.kind == 'c' else ''}, np.{n.dtype})."
+        raise DTypeError("G9", f"{n.name} of dtype {n.dtype}", f"dtype {given}", hint)
+
+
+def refuse_nan(kind: type[Op], operands: Sequence[Any], y: Any, line: str) -> None:
+    """Rule G10."""
+    if not any(_nans(a).any() for a in operands) and (found := _nans(y)).any():
+        at, cells = tuple(int(v) for v in np.argwhere(found)[0]), take(y, "y").array
+        raise ArgumentError(
+            "G10",
+            "no NaN (debug=True)",
+            f"one from {kind.name} : {short(cells.shape, cells.dtype)} at {at}",
+            f"It was built at {line}." if line else "Look at its inputs.",
+            who=kind.name,
+        )
+
+
+def _nans(a: Any) -> Array:
+    """Where a float array of any kind is NaN; other values are not."""
+    kind = dtype_name(getattr(a, "dtype", OBJECT))
+    floats = kind in [t.name for t in (*FLOAT, *HALF)]
+    return np.isnan(take(a, "x").array) if floats else np.zeros((), bool)
 
 
 def _rebuilt(graph: Graph, debug: bool, fuse: bool) -> Program:

@@ -142,13 +142,15 @@ def _read_node(graph: Graph, row: int, found: re.Match[str], constants: Mapping[
         if isinstance(value, str):
             if value not in constants:
                 raise refuse(f"the array of constant {value}", "none", "Pass constants={name: array}.")
-            array = np.asarray(constants[value])
+            array = np.array(constants[value], order="C")
         else:
             array = np.array(value, np.float64 if dtype.kind == "f" else np.int64).astype(dtype)
+            array = array.reshape(shape) if value == [] and 0 in shape and max(shape) < 2**31 else array
         if array.shape != shape or array.dtype != dtype:
             got = f"shape {array.shape}, dtype {array.dtype}"
             raise ArgumentError("G4", f"a constant of shape {shape} and dtype {dtype}", got, f"Line {row + 1}.")
-        graph.append(Node(shape, dtype, value=np.asarray(array, order="C")))
+        array.flags.writeable = False
+        graph.append(Node(shape, dtype, value=array))
         return
     kind = kinds().get(name)
     if kind is None:

@@ -7,33 +7,42 @@ transformation, so transformations nest; each box knows the level of the transfo
 | rule | says                                                                            |
 |------|---------------------------------------------------------------------------------|
 | T1   | tangents have the structure and shapes of the primals                           |
-| T2   | what is differentiated is made of float arrays                                  |
-| T3   | grad and value_and_grad need a result without axes                              |
+| T2   | float arrays are differentiated; jit takes arrays, numbers and strings          |
+| T3   | grad and value_and_grad need a result without axes; with has_aux, (value, aux)  |
 | T4   | argnums name arguments of the function                                          |
 | T5   | a cotangent has the structure and shapes of the result                          |
+| T6   | what is transformed is a function                                               |
+
+Results are fresh: nobody else holds their memory. A pullback, when it is called, reads arguments and result again.
 """
 
 from __future__ import annotations
 
 import inspect
+import marshal
 import re
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import update_wrapper
 from itertools import count
-from typing import Any
+from numbers import Number
+from operator import is_
+from typing import Any, Final
 
 import numpy as np
 import optree
 
 from lunette.array import FLOAT, give, take
-from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
-from lunette.graph.graph import Graph, Var
-from lunette.graph.program import Program
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, sign, speaking
+from lunette.graph.graph import Graph, Var, line_of_the_user
+from lunette.graph.program import Program, refuse_nan
 from lunette.graph.value import Value
 from lunette.number import OBJECT, is_real
 from lunette.op import Op, apply
 from lunette.ops.binary import add
-from lunette.ops.glue import lift, shape_of
+from lunette.ops.glue import dtype_name, lift, shape_of
 from lunette.ops.layout import broadcast_to
 from lunette.window import Shape, integer
 
@@ -61,6 +70,113 @@ class Box(Value):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dtype}{list(self.shape)})"
+
+
+def flat(values: Sequence[Any], none_is_leaf: bool = True) -> tuple[list[Any], Any]:
+    """The leaves of several values and their structure; None where each is a leaf itself, which is found at once."""
+    for v in values:
+        if type(v) is not np.ndarray and not isinstance(v, Value):
+            break
+    else:
+        return list(values), None
+    leaves, tree = trees.tree_flatten(tuple(values), none_is_leaf=none_is_leaf)
+    return leaves, None if len(leaves) == len(values) and all(map(is_, leaves, values)) else tree
+
+
+def shaped(tree: Any, leaves: Sequence[Any]) -> Sequence[Any]:
+    """The values again."""
+    whole: Sequence[Any] = leaves if tree is None else trees.tree_unflatten(tree, leaves)
+    return whole
+
+
+def alike(rule: str, given: Any, whole: Any) -> list[Any]:
+    """Rules T1 and T5: the leaves of a tangent or a cotangent, which is like the value it belongs to; None is zero."""
+    if type(given) is np.ndarray and type(whole) is np.ndarray:
+        return [_fitted(rule, given, whole)]
+    leaves, tree = flat((whole,))
+    own, own_tree = flat((given,))
+    if tree != own_tree:
+        own, own_tree = flat((_spread(given, whole),))
+    if tree != own_tree:
+        need, got = (f"structure {_drawn(t)}" for t in (tree, own_tree))
+        raise ShapeError(rule, f"{_NAMES[rule][0]} of {need}", got, "None stands for zero.")
+    return [None if g is None else _fitted(rule, g, v) for g, v in zip(own, leaves, strict=True)]
+
+
+def _spread(given: Any, whole: Any) -> Any:
+    """None in the place of several arrays stands for as many."""
+    try:
+        wide = trees.tree_broadcast_prefix(given, whole, none_is_leaf=True)
+    except ValueError:
+        return given
+    before, after = ([v for v in trees.tree_leaves(t, none_is_leaf=True) if v is not None] for t in (given, wide))
+    return wide if len(before) == len(after) else given
+
+
+_NAMES: Final = {"T1": ("a tangent", "Like its primal."), "T5": ("a cotangent", "Like y.")}
+
+
+def _drawn(tree: Any) -> str:
+    """The structure of one value, * for its arrays."""
+    if tree is None:
+        return "*"
+    return str(tree.children()[0]).removeprefix("PyTreeSpec(").removesuffix(", NoneIsLeaf)")
+
+
+def _fitted(rule: str, given: Any, value: Any) -> Any:
+    """A tangent or cotangent of one array; a plain number takes the dtype of the value."""
+    if type(given) is type(value) is np.ndarray and given.shape == value.shape and given.dtype == value.dtype:
+        return given
+    name, hint = _NAMES[rule]
+    value = np.asarray(value) if isinstance(value, float) else value  # as `checked` takes it
+    if shape_of(given) != shape_of(value):
+        raise ShapeError(rule, f"{name} of shape {shape_of(value)}", f"shape {shape_of(given)}", hint)
+    if is_real(given):
+        return point(given, value)
+    wanted, own = (dtype_name(getattr(v, "dtype", OBJECT)) for v in (value, given))
+    if wanted != own and not wanted.startswith(("int", "uint")):
+        raise DTypeError("D2", f"{name} of dtype {wanted}", f"dtype {own}", f"{hint} Nothing is promoted silently.")
+    return given
+
+
+def point(number: Any, value: Any) -> Any:
+    """A number as an array without axes, or a constant, of the dtype and kind of a value."""
+    while isinstance(value, Box):
+        value = value.value
+    if isinstance(value, Var):
+        return value.graph.constant(number, value.dtype)
+    foreign = not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__")
+    return give(lift(number, value), take(value, "a value").kind if foreign else "numpy")
+
+
+def fresh(values: list[Any], held: set[int]) -> list[Any]:
+    """The values; arrays that the caller holds (by id), or that come twice, are copied."""
+    for at, v in enumerate(values):
+        if id(v) in held:
+            values[at] = v = _copied(v)
+        held.add(id(v))
+    return values
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, Value) or not hasattr(value, "__dlpack__"):
+        return value  # these do not change
+    taken = take(value, "a value")
+    return give(taken.array.copy(), taken.kind)
+
+
+def _counted(value: Any) -> str:
+    """What a value is that should have been a tuple."""
+    return f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
+
+
+def check_function(f: Any, who: str) -> None:
+    """Rule T6."""
+    if not callable(f):
+        got = f"{shown(f)} of type {type(f).__name__}"
+        raise DTypeError("T6", "a function", got, "It comes first, its arguments after it.", who=who)
 
 
 # ---- forward mode
@@ -93,36 +209,28 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     >>> ln.jvp(lambda x: ln.sum(x * x), (np.array([1.0, 2.0]),), (np.array([1.0, 0.0]),))
     (array(5.), array(2.))
     """
+    check_function(f, "jvp")
     with speaking("jvp"):
         tuples = isinstance(primals, tuple | list) and isinstance(tangents, tuple | list)
         if not tuples or len(primals) != len(tangents):
-            got = " and ".join(f"{type(v).__name__} of {len(v)}" for v in (primals, tangents))
+            got = " and ".join(_counted(v) for v in (primals, tangents))
             raise DTypeError("T1", "primals and tangents as tuples of one length", got, "Write (x,) and (t,).")
         level = next(_levels)
-        boxed = [_pushed(p, t, level) for p, t in zip(primals, tangents, strict=True)]
-    results, tree = trees.tree_flatten(f(*boxed), none_is_leaf=True)
+        held: set[int] = set()
+        boxed = [p if t is None else _pushed(p, t, level, held) for p, t in zip(primals, tangents, strict=True)]
+    results, out = flat((f(*boxed),))
     mine = [type(r) is Pushed and r.level == level for r in results]
-    values = [r.value if m else r for r, m in zip(results, mine, strict=True)]
-    slopes = [r.tangent if m else zeros_like(r) for r, m in zip(results, mine, strict=True)]
-    return trees.tree_unflatten(tree, values), trees.tree_unflatten(tree, slopes)
+    values = fresh([r.value if m else r for r, m in zip(results, mine, strict=True)], held)
+    slopes = fresh([r.tangent if m else zeros_like(r) for r, m in zip(results, mine, strict=True)], held)
+    return shaped(out, values)[0], shaped(out, slopes)[0]
 
 
-def _pushed(primal: Any, tangent: Any, level: int) -> Any:
-    if tangent is None:
-        return primal
-    leaves, tree = trees.tree_flatten(primal)
-    given, own = trees.tree_flatten(tangent, none_is_leaf=True)
-    if len(leaves) != len(given):
-        raise ShapeError("T1", f"a tangent of structure {tree}", f"{own}", "None stands for a zero tangent.")
-    boxes = []
-    for p, t in zip(leaves, given, strict=True):
-        if t is None:
-            boxes.append(p)
-            continue
-        if shape_of(p) != shape_of(t):
-            raise ShapeError("T1", f"a tangent of shape {shape_of(p)}", f"shape {shape_of(t)}", "Like its primal.")
-        boxes.append(Pushed(checked(p), t, level))
-    return trees.tree_unflatten(tree, boxes)
+def _pushed(primal: Any, tangent: Any, level: int, held: set[int]) -> Any:
+    given = alike("T1", tangent, primal)
+    leaves, tree = flat((primal,))
+    boxes = [p if t is None else Pushed(checked(p), t, level) for p, t in zip(leaves, given, strict=True)]
+    held.update(map(id, leaves), map(id, given))
+    return shaped(tree, boxes)[0]
 
 
 def checked(value: Any) -> Any:
@@ -141,7 +249,7 @@ def checked(value: Any) -> Any:
 def zeros_like(value: Any) -> Any:
     """Zeros of the shape, dtype and kind of a value."""
     if isinstance(value, Value):
-        return broadcast_to(_anchor(value), value.shape)
+        return broadcast_to(point(0, value), value.shape)
     if value is None or is_real(value):
         return None if value is None else 0 * value
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
@@ -150,38 +258,29 @@ def zeros_like(value: Any) -> Any:
     return give(np.zeros(taken.array.shape, taken.array.dtype), taken.kind)
 
 
-def _anchor(value: Any) -> Any:
-    """Zero, as a value of the same graph or level."""
-    while isinstance(value, Box):
-        value = value.value
-    return value.graph.constant(0.0, value.dtype) if isinstance(value, Var) else lift(0, value)
-
-
 # ---- reverse mode
 
 
-_Taken = tuple[type[Op], tuple[Any, ...], tuple[Any, ...], Any, tuple[int, ...]]
+_Step = tuple[type[Op], tuple[Any, ...], tuple[Any, ...], Any, list[int]]
 
 
 class Tape:
-    """The steps of one computation: what each read, what it made, and whose results it read."""
+    """The steps of one computation: what each read, what it made, and whose results it read (-1: nobody's)."""
 
-    __slots__ = ("steps",)
+    __slots__ = ("inputs", "steps")
 
     def __init__(self, inputs: int) -> None:
-        self.steps: list[tuple[type[Op], tuple[Any, ...], tuple[Any, ...], Any, tuple[int, ...]] | None] = [
-            None
-        ] * inputs
+        self.inputs = inputs
+        self.steps: list[_Step] = []
 
-    def pull(self, cotangents: list[Any], inputs: int) -> list[Any]:
-        """The cotangents of the inputs, from those of the results, which are spent."""
-        for at in range(len(self.steps) - 1, inputs - 1, -1):
+    def pull(self, cotangents: list[Any]) -> list[Any]:
+        """The cotangents of the inputs, from those of inputs and steps, which are spent."""
+        inputs = self.inputs
+        for at in range(len(cotangents) - 1, inputs - 1, -1):
             g = cotangents[at]
             if g is None:
                 continue
-            step = self.steps[at]
-            assert step is not None
-            kind, options, primals, y, sources = step
+            kind, options, primals, y, sources = self.steps[at - inputs]
             for wrt, source in enumerate(sources):
                 if source < 0:
                     continue
@@ -203,77 +302,89 @@ class Taped(Box):
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         level, tape = self.level, self.tape
-        mine = [type(o) is Taped and o.level == level for o in operands]
-        primals = tuple([o.value if m else o for o, m in zip(operands, mine, strict=True)])
-        y = apply(kind, primals, arithmetic, *options)
-        y, *index = y if type(y) is tuple else (y,)
-        sources = tuple([o.at if m else -1 for o, m in zip(operands, mine, strict=True)])
-        tape.steps.append((kind, options, primals, y, sources))
-        boxed = Taped(y, tape, len(tape.steps) - 1, level)
+        values, sources = [], []
+        for o in operands:
+            mine = type(o) is Taped and o.level == level
+            values.append(o.value if mine else o)
+            sources.append(o.at if mine else -1)
+        y = apply(kind, values, arithmetic, *options)
+        index: list[Any] = []
+        if type(y) is tuple:
+            y, *index = y
+        steps = tape.steps
+        boxed = Taped(y, tape, tape.inputs + len(steps), level)
+        steps.append((kind, options, tuple(values), y, sources))
         return (boxed, *index) if index else boxed
 
 
 def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """`f(*primals)`, and the pullback: from a cotangent of the result to one cotangent per primal.
 
+    The pullback reads the primals and the result again: change neither in place before it is called.
+
     >>> import numpy as np, lunette as ln
     >>> y, pullback = ln.vjp(lambda x: ln.max_pool(x, 2, spatial=1), np.array([[1.0, 3.0, 4.0, 2.0]]))
     >>> y, pullback(np.array([[10.0, 20.0]]))
     (array([[3., 4.]]), (array([[ 0., 10., 20.,  0.]]),))
     """
-    y, pullback, _ = _recorded(f, primals, has_aux=False)
+    check_function(f, "vjp")
+    y, pull, _ = _recorded(f, primals, has_aux=False)
+
+    def pullback(cotangent: Any) -> tuple[Any, ...]:
+        """One cotangent per primal, for a cotangent of the result; None is zero."""
+        try:
+            given = alike("T5", cotangent, y)
+        except LunetteError as error:
+            sign(error, "pullback")
+            raise
+        return pull(given)
+
     return y, pullback
 
 
 def _recorded(
     f: Callable[..., Any], primals: Sequence[Any], has_aux: bool
-) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
-    """The value, the pullback, and with `has_aux` what f returns beside the value."""
+) -> tuple[Any, Callable[[list[Any]], tuple[Any, ...]], Any]:
+    """The value, its pullback for the leaves of a cotangent, and with `has_aux` what f returns beside the value."""
     level = next(_levels)
-    with speaking("vjp"):
-        leaves, tree = flat(primals, none_is_leaf=False)
-        tape = Tape(len(leaves))
-        boxes = [Taped(checked(p), tape, at, level) for at, p in enumerate(leaves)]
+    leaves, tree = flat(primals, none_is_leaf=False)
+    tape = Tape(len(leaves))
+    boxes: list[Any] = []
+    try:
+        for p in leaves:
+            boxes.append(Taped(checked(p), tape, len(boxes), level))
+    except LunetteError as error:
+        sign(error, "vjp")
+        raise
     y, aux = f(*shaped(tree, boxes)), None
+    held = set(map(id, leaves))
     if has_aux:
+        if not isinstance(y, tuple | list) or len(y) != 2:
+            need = "(value, aux) from a function with has_aux=True"
+            raise DTypeError("T3", need, _counted(y), "Return both.", who="grad")
         y, aux = y
-        aux = trees.tree_map(lambda v: v.value if type(v) is Taped and v.level == level else v, aux, none_is_leaf=True)
-    (results, out) = flat((y,))
-    places = [r.at if type(r) is Taped and r.level == level else -1 for r in results]
-    values = [r.value if at >= 0 else r for r, at in zip(results, places, strict=True)]
+        others, beside = flat((aux,))
+        aux = shaped(beside, fresh([v.value if type(v) is Taped and v.level == level else v for v in others], held))[0]
+    results, out = flat((y,))
+    places, values = [], []
+    for r in results:
+        mine = type(r) is Taped and r.level == level
+        places.append(r.at if mine else -1)
+        values.append(r.value if mine else r)
+    fresh(values, held)
 
-    def pullback(cotangent: Any) -> tuple[Any, ...]:
-        """One cotangent per primal, for a cotangent of the result; None is zero."""
-        with speaking("pullback"):
-            given, _ = flat((cotangent,))
-            if len(given) != len(values):
-                need = f"a cotangent of {len(values)} arrays, like the result"
-                raise ShapeError("T5", need, f"{len(given)}", "One entry per result.")
-            cotangents: list[Any] = [None] * len(tape.steps)
-            for at, g, v in zip(places, given, values, strict=True):
-                if g is not None and shape_of(g) != shape_of(v):
-                    raise ShapeError("T5", f"a cotangent of shape {shape_of(v)}", f"shape {shape_of(g)}", "Like y.")
-                if at >= 0 and g is not None:
-                    cotangents[at] = g if cotangents[at] is None else add(cotangents[at], g)
-        back = tape.pull(cotangents, len(leaves))
-        parts = [zeros_like(p) if b is None else b for p, b in zip(leaves, back, strict=True)]
-        return tuple(shaped(tree, parts))
+    def pull(given: list[Any]) -> tuple[Any, ...]:
+        cotangents: list[Any] = [None] * (tape.inputs + len(tape.steps))
+        for at, g in zip(places, given, strict=True):
+            if at >= 0 and g is not None:
+                cotangents[at] = g if cotangents[at] is None else add(cotangents[at], g)
+        parts = tape.pull(cotangents)
+        for at, part in enumerate(parts):
+            if part is None:
+                parts[at] = zeros_like(leaves[at])
+        return tuple(shaped(tree, fresh(parts, set(map(id, given)))))
 
-    return shaped(out, values)[0], pullback, aux
-
-
-def flat(values: Sequence[Any], none_is_leaf: bool = True) -> tuple[list[Any], Any]:
-    """The leaves of several values and their structure; None where each is a leaf itself, which is found at once."""
-    if all(type(v) is np.ndarray or isinstance(v, Value) for v in values):
-        return list(values), None
-    leaves, tree = trees.tree_flatten(tuple(values), none_is_leaf=none_is_leaf)
-    return leaves, tree
-
-
-def shaped(tree: Any, leaves: Sequence[Any]) -> Sequence[Any]:
-    """The values again."""
-    whole: Sequence[Any] = leaves if tree is None else trees.tree_unflatten(tree, leaves)
-    return whole
+    return shaped(out, values)[0], pull, aux
 
 
 def value_and_grad(
@@ -287,6 +398,7 @@ def value_and_grad(
     >>> ln.value_and_grad(lambda x, a: a * ln.sum(x * x))(np.array([1.0, 2.0]), 3.0)
     (array(15.), array([ 6., 12.]))
     """
+    check_function(f, "grad")
     numbers = argnums if isinstance(argnums, tuple | list) else (argnums,)
 
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -299,32 +411,24 @@ def value_and_grad(
                 full[at] = value
             return f(*full, **kwargs)
 
-        y, pullback, aux = _recorded(inner, [args[at] for at in places], has_aux)
+        y, pull, aux = _recorded(inner, [args[at] for at in places], has_aux)
         with speaking("grad"):
             if isinstance(y, dict | list | tuple) or shape_of(y) != ():
                 got = type(y).__name__ if isinstance(y, dict | list | tuple) else f"shape {shape_of(y)}"
                 raise ShapeError("T3", "a function with one result, without axes", got, "Take ln.sum or ln.mean of it.")
-        grads = pullback(one_like(y))
+        grads = pull([point(1, y)])
         result = grads if isinstance(argnums, tuple | list) else grads[0]
         return ((y, aux) if has_aux else y), result
 
     return update_wrapper(both, f, updated=())
 
 
-def one_like(value: Any) -> Any:
-    """One, of the dtype and kind of a value without axes."""
-    if isinstance(value, Value) or is_real(value):
-        zero = _anchor(value) if isinstance(value, Value) else 0
-        return add(zero, 1) if isinstance(zero, Value) else lift(1, zero) if is_real(value) else np.ones_like(zero)
-    taken = take(value, "the result")
-    return give(np.ones((), taken.array.dtype), taken.kind)
-
-
 def _argument(number: Any, size: int) -> int:
     """Rule T4."""
     at = integer("argnums", number)
     if not -size <= at < size:
-        raise ArgumentError("T4", f"argnums in 0..{size - 1}", f"argnums={at}", "It counts positional arguments.")
+        need = f"argnums in 0..{size - 1}" if size else "a positional argument"
+        raise ArgumentError("T4", need, f"argnums={at}", "It counts positional arguments.")
     return at % size
 
 
@@ -358,10 +462,11 @@ def trace(f: Callable[..., Any], *examples: Any) -> Graph:
     %3 : f32[2,2] = add(%1, %2)
     return %3
     """
+    check_function(f, "trace")
     leaves, tree = trees.tree_flatten(examples)
     names = _names(f, examples)
     with speaking("trace"):
-        return _traced(f, tree, leaves, names)[0]
+        return _traced(lambda variables: f(*shaped(tree, variables)), leaves, names)[0]
 
 
 def _names(f: Callable[..., Any], examples: Sequence[Any]) -> list[str]:
@@ -379,23 +484,19 @@ def _names(f: Callable[..., Any], examples: Sequence[Any]) -> list[str]:
     return names
 
 
-def _traced(
-    f: Callable[..., Any], tree: Any, leaves: Sequence[Any], names: Sequence[str]
-) -> tuple[Graph, Any, list[Any]]:
+def _traced(f: Callable[[list[Any]], Any], leaves: Sequence[Any], names: Sequence[str]) -> tuple[Graph, Any, list[Any]]:
     """The graph, the structure of the results, and the results that are no arrays."""
     graph = Graph()
     variables = []
     for v, n in zip(leaves, names, strict=True):
         whole = not _is_static(v) and np.dtype(str(v.dtype).removeprefix("torch.")).kind in "iu"
         variables.append(v if _is_static(v) else graph.input(shape_of(v), np.int64 if whole else v.dtype, n))
-    results, out = trees.tree_flatten(f(*trees.tree_unflatten(tree, variables)), none_is_leaf=True)
+    results, out = flat((f(variables),))
     fixed: list[Any] = []
     for r in results:
-        if isinstance(r, Var) or (hasattr(r, "dtype") and hasattr(r, "shape")):
+        if not _is_static(r):
             graph.output(r if isinstance(r, Var) else graph.constant(r))
-            fixed.append(_VARIES)
-        else:
-            fixed.append(r)
+        fixed.append(r if _is_static(r) else _VARIES)
     if not graph.outputs:
         hint = "Return what it computes."
         raise ArgumentError("G5", "a function that returns arrays", f"{shown(results)}", hint, who="trace")
@@ -406,56 +507,123 @@ _VARIES = object()
 
 
 def _is_static(value: Any) -> bool:
-    """Python numbers, strings and the like are part of the program."""
-    return not (hasattr(value, "dtype") and hasattr(value, "shape"))
+    """Numbers of Python's and NumPy's, strings and the like are part of the program."""
+    return isinstance(value, np.generic | type) or not (hasattr(value, "dtype") and hasattr(value, "shape"))
+
+
+def _key(value: Any) -> Any:
+    """A number or a string as part of a key, which tells 1, 1.0 and True, and 0.0 and -0.0 apart."""
+    if type(value) in (int, float, bool, str):
+        return marshal.dumps(value, 2)
+    if not isinstance(value, Number | str | bytes | np.generic):
+        hint = "Close over it: what a function closes over is read once, when it is traced."
+        got = f"{shown(value)} of type {type(value).__name__}"
+        raise DTypeError("T2", "arrays, numbers and strings as arguments", got, hint, who="jit")
+    return type(value), repr(value)
+
+
+_Compiled = tuple[Program, Any, list[Any]]
+MOST_PROGRAMS: Final = 256
 
 
 class Jitted:
-    """A function that is traced and compiled once for every shape, dtype and static argument it meets."""
+    """A function that is traced and compiled once for every shape, dtype and static argument it meets.
+
+    The programs that were used last are kept, MOST_PROGRAMS of them. As a method, it is one function per object.
+    """
 
     def __init__(self, f: Callable[..., Any], debug: bool) -> None:
         self.f, self.debug = f, debug
-        self.programs: dict[Any, tuple[Program, Any, list[Any]] | None] = {}
+        self.programs: OrderedDict[Any, _Compiled | None] = OrderedDict()
+        self.methods: dict[int, tuple[weakref.ref[Any], Jitted]] = {}
         update_wrapper(self, f, updated=())
 
+    def __repr__(self) -> str:
+        return f"ln.jit({getattr(self.f, '__qualname__', self.f)})"
+
+    def __get__(self, owner: Any, kind: Any = None) -> Jitted:
+        if owner is None:
+            return self
+        if id(owner) not in self.methods:
+            f, methods, at = self.f, self.methods, id(owner)
+            try:
+                weak = weakref.ref(owner, lambda _: methods.pop(at, None))
+            except TypeError:
+                need, hint = "a method of an object with weak references", 'Add "__weakref__" to its __slots__.'
+                raise DTypeError("T6", need, f"one of type {type(owner).__name__}", hint, who="jit") from None
+            bound = update_wrapper(lambda *args, **kwargs: f(weak(), *args, **kwargs), f, updated=())
+            del bound.__wrapped__  # its signature has no self
+            methods[at] = weak, Jitted(bound, self.debug)
+        return self.methods[id(owner)][1]
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, tree = trees.tree_flatten((args, kwargs))
+        leaves, tree = flat((*args, kwargs) if kwargs else args, none_is_leaf=False)
         facts: list[Any] = []
         arrays: list[Any] = []
         for v in leaves:
-            if _is_static(v):
-                facts.append((type(v), v))
+            if type(v) is np.ndarray:
+                facts.append((v.shape, v.dtype))
+                arrays.append(v)
             elif isinstance(v, Value):
                 return self.f(*args, **kwargs)  # part of a larger graph, or of a derivative
+            elif _is_static(v):
+                facts.append(_key(v))
             else:
                 facts.append((v.shape, v.dtype))
                 arrays.append(v)
-        key = tree, tuple(facts)
-        try:
-            seen = key in self.programs
-        except TypeError:
-            raise DTypeError(
-                "T2", "arrays, numbers and strings as arguments", f"{shown(leaves)}", "Close over it.", who="jit"
-            ) from None
-        if not seen:
-            self.programs[key] = self._compile(tree, leaves) if all(map(_computes_in, arrays)) else None
-        known = self.programs[key]
+        key = tree, not kwargs, tuple(facts)
+        programs = self.programs
+        known: Any = programs.get(key, _VARIES)
+        if known is _VARIES:
+            known = self._compile(kwargs, tree, leaves) if all(map(_computes_in, arrays)) else None
+            programs[key] = known
+            if len(programs) > MOST_PROGRAMS:
+                programs.popitem(last=False)
+        elif len(programs) > MOST_PROGRAMS // 2:  # before, nothing will be dropped soon
+            with suppress(KeyError):  # another thread may have dropped it
+                programs.move_to_end(key)
         if known is None:
-            return self.f(*args, **kwargs)
+            return self._watched(kwargs, tree, leaves) if self.debug else self.f(*args, **kwargs)
         program, out, fixed = known
         y = program(*arrays)
+        if out is None and len(program.graph.outputs) == 1:
+            return y
         found = iter(y if len(program.graph.outputs) > 1 else (y,))
-        return trees.tree_unflatten(out, [next(found) if r is _VARIES else r for r in fixed])
+        return shaped(out, [next(found) if r is _VARIES else r for r in fixed])[0]
 
-    def _compile(self, tree: Any, leaves: list[Any]) -> tuple[Program, Any, list[Any]]:
+    def _again(self, kwargs: Any, tree: Any, leaves: Sequence[Any]) -> Any:
+        """The call with other leaves."""
+        args = list(shaped(tree, leaves))
+        return self.f(*args[:-1], **args[-1]) if kwargs else self.f(*args)
+
+    def _compile(self, kwargs: Any, tree: Any, leaves: list[Any]) -> _Compiled:
         names = [f"x{at}" for at in range(len(leaves))]
-
-        def positional(*structured: Any) -> Any:
-            args, kwargs = structured
-            return self.f(*args, **kwargs)
-
-        graph, out, fixed = _traced(positional, tree, leaves, names)
+        graph, out, fixed = _traced(lambda variables: self._again(kwargs, tree, variables), leaves, names)
         return graph.compile(debug=self.debug), out, fixed
+
+    def _watched(self, kwargs: Any, tree: Any, leaves: list[Any]) -> Any:
+        """Operator by operator, to name the first that makes a NaN."""
+        level = next(_levels)
+        results, out = flat((self._again(kwargs, tree, [v if _is_static(v) else Watched(v, level) for v in leaves]),))
+        return shaped(out, [r.value if type(r) is Watched and r.level == level else r for r in results])[0]
+
+
+class Watched(Box):
+    """A value that must not be NaN, rule G10."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, level: int) -> None:
+        self.value, self.level = value, level
+
+    def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
+        level = self.level
+        values = [o.value if type(o) is Watched and o.level == level else o for o in operands]
+        y = apply(kind, values, arithmetic, *options)
+        y, *index = y if type(y) is tuple else (y,)
+        refuse_nan(kind, values, y, line_of_the_user())
+        boxed = Watched(y, level)
+        return (boxed, *index) if index else boxed
 
 
 def _computes_in(array: Any) -> bool:
@@ -467,6 +635,7 @@ def _computes_in(array: Any) -> bool:
 def jit(f: Callable[..., Any] | None = None, *, debug: bool = False) -> Any:
     """The function, traced once per shape and dtype, compiled and cached; numbers and strings are static.
 
+    What it closes over, and `self` of a method, is read once, when it is traced.
     With `debug`, a NaN that the function makes is an error that names the operator and the line.
 
     >>> import numpy as np, lunette as ln
@@ -474,4 +643,7 @@ def jit(f: Callable[..., Any] | None = None, *, debug: bool = False) -> Any:
     >>> layer(np.ones((1, 1, 4, 4), np.float32)).shape
     (1, 1, 2, 2)
     """
-    return (lambda g: Jitted(g, debug)) if f is None else Jitted(f, debug)
+    if f is None:
+        return lambda g: jit(g, debug=debug)
+    check_function(f, "jit")
+    return Jitted(f, debug)

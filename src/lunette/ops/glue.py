@@ -83,7 +83,8 @@ def dtype_name(dtype: Any) -> str:
 
 def lift(number: Any, value: Any) -> Array:
     """A plain number as an array without axes, in the dtype of a value."""
-    dtype = np.dtype(dtype_name(getattr(value, "dtype", "object")))
+    dtype = getattr(value, "dtype", OBJECT)
+    dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype_name(dtype))
     return np.asarray(number if dtype == OBJECT else as_dtype(number, dtype), dtype)
 
 

@@ -247,9 +247,11 @@ def concat(xs: Sequence[Any], axis: int = 0) -> Any:
     [[1, 2], [3, 4], [5, 6]]
     """
     parts = list(xs)
+    if not parts:
+        raise ShapeError("R3", "at least one array", "none", "An empty list has no shape.", who="concat")
     while len(parts) > _most:
         parts = [make(Concat, parts[i : i + _most], axis) for i in range(0, len(parts), _most)]
-    return make(Concat, parts, axis) if parts else np.concatenate(parts)
+    return make(Concat, parts, axis)
 
 
 _most = 32  # arrays in one call of the kernel

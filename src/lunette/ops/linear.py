@@ -131,9 +131,9 @@ def linear(x: Any, w: Any, b: Any = None) -> Any:
     """
     p, q = shape_of(x), shape_of(w)
     if len(q) != 2 or not p or p[-1] != q[1]:
-        raise ShapeError(
-            "P2", "x of shape (.., in) and w of shape (out, in)", f"{p} and {q}", "Transpose w.", who="linear"
-        )
+        turned = len(q) == 2 and p[-1:] == q[:1]
+        hint = "Transpose w." if turned else f"With this x, w has shape (out, {p[-1]})." if p else "x has no axes."
+        raise ShapeError("P2", "x of shape (.., in) and w of shape (out, in)", f"{p} and {q}", hint, who="linear")
     if b is not None and shape_of(b) != q[:1]:
         got = f"b.shape={shape_of(b)}"
         raise ShapeError("P2", f"b.shape == ({q[0]},)", got, "Leave b out for a bias of zero.", who="linear")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, ShapeError
+from lunette.errors import ArgumentError, LunetteError, ShapeError
 from lunette.number import Array, cells_in
 from lunette.op import Case, Kernels, Shapes
 from lunette.ops.binary import mul, sub
@@ -53,11 +53,11 @@ class OneHot(Glue):
     def check(self, *arrays: Array | None) -> None:
         (labels,) = arrays
         assert labels is not None
-        if labels.size and not 0 <= min(labels.flat) <= max(labels.flat) < self.classes:
+        if labels.size and not 0 <= labels.min() <= labels.max() < self.classes:
             raise ArgumentError(
                 "Q1",
                 f"labels in 0..{self.classes - 1}",
-                f"labels from {min(labels.flat)} to {max(labels.flat)}",
+                f"labels from {labels.min()} to {labels.max()}",
                 "There are as many classes as logits in a row.",
             )
 
@@ -115,5 +115,9 @@ def mse(x: Any, y: Any) -> Any:
     >>> ln.mse([1, 2], [3, 1]).tolist()
     Fraction(5, 2)
     """
-    gap = sub(x, y)
+    try:
+        gap = sub(x, y)
+    except LunetteError as error:  # it was asked for the error, not for a difference
+        error.who = "mse"
+        raise
     return mean(mul(gap, gap))

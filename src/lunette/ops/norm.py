@@ -7,6 +7,7 @@ Both are shifted by the greatest cell, so nothing overflows. Rule E2 (lunette.op
 | rule | says                                                                 |
 |------|----------------------------------------------------------------------|
 | B1   | mean, var, scale and shift have one entry per channel, axis 1 of x   |
+| B2   | eps is a finite number >= 0                                          |
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ShapeError
+from lunette.errors import ArgumentError, ShapeError, shown, speaking
 from lunette.number import Array, Number, anchor, cells_in, divide, exp, is_nan, log, total
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, mul, sub
 from lunette.ops.glue import Glue, check_axis, make, shape_of
 from lunette.ops.layout import reshape
 from lunette.ops.reduce import sum as sum_cells
+from lunette.ops.unary import check_number, sqrt
 from lunette.ops.unary import exp as exp_cells
-from lunette.ops.unary import sqrt
 from lunette.window import Shape
 
 
@@ -143,6 +144,9 @@ def batch_norm(x: Any, mean: Any, var: Any, scale: Any, shift: Any, eps: float =
                 "Channels are axis 1.",
                 who="batch_norm",
             )
+    with speaking("batch_norm"):
+        if check_number("eps", eps) < 0:
+            raise ArgumentError("B2", "eps >= 0", f"eps={shown(eps)}", "It keeps the root of a variance from zero.")
     factor = div(scale, sqrt(add(var, eps)))
     offset = sub(shift, mul(mean, factor))
     wide = (sizes[1], *(1,) * (len(sizes) - 2))
