@@ -9,6 +9,7 @@ executable specification in `ln.spec`. Every operator has `<name>_jvp` and `<nam
 
 from importlib.metadata import version as _version
 
+from lunette import arithmetic as _arithmetic  # noqa: F401 (it registers what it computes)
 from lunette import ops as _ops
 from lunette import spec as spec
 from lunette._native import get_num_threads as get_num_threads

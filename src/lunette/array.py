@@ -31,6 +31,7 @@ from lunette.errors import ArgumentError, DTypeError, meant, shown, speaking
 from lunette.number import (
     OBJECT,
     Array,
+    Interval,
     allocate,
     as_dtype,
     cells_in,
@@ -392,6 +393,8 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple
     quick = _quickly(kind, operands, arithmetic, options)
     if quick is not None:
         return quick
+    if _is_boxed(operands):
+        return ARITHMETIC["interval"](kind, operands, options)
     call = prepare(Request(kind, tuple(operands), arithmetic, options))
     op, out = call.bound.op, call.bound.out
     with computing(kind, call.bound.d, *call.arrays):
@@ -413,6 +416,11 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple
 def _is_other(arithmetic: object) -> bool:
     """An arithmetic that exists and is not the fast one."""
     return isinstance(arithmetic, str) and arithmetic in ARITHMETIC
+
+
+def _is_boxed(operands: Any) -> bool:
+    """Whether some operand is a box of floats: bounds are what it asks for, whatever the arithmetic."""
+    return isinstance(operands, tuple | list) and any(isinstance(a, Interval) and a.dtype != OBJECT for a in operands)
 
 
 def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Array | None:
@@ -502,14 +510,16 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_jvp`: the derivative of an operator in the direction of tangents."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, arithmetic: str = "fast", **options: Any) -> Any:
-        full = (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if isinstance(tangents, tuple | list) else None
-        if _is_other(arithmetic):
-            asked = request_at(function, kind, primals, options)
-            check_tangents(tangents, primals)
-            return run(derivative.jvp_of(kind), (*asked.operands, *(full or ())), arithmetic, asked.options)
+        full = (
+            (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if isinstance(tangents, tuple | list) else None
+        )
         quick = _derived_quickly(function, kind, primals, full, arithmetic, options, (derivative.jvp_of(kind),))
         if quick is not None:
             return quick[0]
+        if _is_other(arithmetic) or _is_boxed(primals) or _is_boxed(tangents):
+            asked = request_at(function, kind, primals, options)
+            check_tangents(tangents, primals)
+            return run(derivative.jvp_of(kind), (*asked.operands, *(full or ())), arithmetic, asked.options)
         call = _at(function, kind, primals, arithmetic, options)
         op = call.bound.op
         with computing(kind, call.bound.d, *call.arrays):
@@ -537,12 +547,12 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 
     def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
         asked = [derivative.vjp_of(kind, p) for p in range(len(primals))] if isinstance(primals, tuple | list) else ()
-        if _is_other(arithmetic):
-            at = request_at(function, kind, primals, options)
-            return tuple(run(derived, (*at.operands, cotangent), arithmetic, at.options) for derived in asked)
         quick = _derived_quickly(function, kind, primals, (cotangent,), arithmetic, options, asked)
         if quick is not None:
             return quick
+        if _is_other(arithmetic) or _is_boxed(primals) or _is_boxed((cotangent,)):
+            at = request_at(function, kind, primals, options)
+            return tuple(run(derived, (*at.operands, cotangent), arithmetic, at.options) for derived in asked)
         call = _at(function, kind, primals, arithmetic, options)
         with computing(kind, call.bound.d, *call.arrays):
             if cotangent is None:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import _native, number, outward
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import (
     Array,
@@ -34,18 +34,6 @@ from lunette.number import (
     like,
     primal,
     select,
-)
-from lunette.number import (
-    exp as exp_of,
-)
-from lunette.number import (
-    log as log_of,
-)
-from lunette.number import (
-    power as root_of,
-)
-from lunette.number import (
-    sign as sign_of,
 )
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
@@ -105,6 +93,9 @@ class Neg(Unary):
     def cell(self, v: Number) -> Number:
         return -v
 
+    def bounds(self, *boxes: Interval) -> Interval:
+        return outward.neg(*boxes)
+
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         return neg(t)
@@ -116,6 +107,7 @@ class Relu(Unary):
     name: ClassVar[str] = "relu"
     needs: ClassVar[str] = "order"
     monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
         return select([like(0, v), v], "first")
@@ -142,6 +134,11 @@ class LeakyRelu(Unary):
         low = like(self.slope, v) * v
         return select([low, v], "first") if self.slope <= 1 else -select([-low, -v], "first")
 
+    def bounds(self, *boxes: Interval) -> Interval:
+        (x,) = boxes
+        low, choose = outward.mul(x, outward.point(self.slope, x)), np.maximum if self.slope <= 1 else np.minimum
+        return Interval.between(np.asarray(choose(low.lo, x.lo)), np.asarray(choose(low.hi, x.hi)))
+
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         low = mul(t, options[0])
@@ -159,7 +156,7 @@ class Sigmoid(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return divide(like(1, v), exp_of(-v) + like(1, v))
+        return divide(like(1, v), number.exp(-v) + like(1, v))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -174,7 +171,7 @@ class Tanh(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return 1 - divide(like(2, v), exp_of(2 * v) + like(1, v))
+        return 1 - divide(like(2, v), number.exp(2 * v) + like(1, v))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -189,7 +186,7 @@ class Exp(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return exp_of(v)
+        return number.exp(v)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -205,7 +202,7 @@ class Log(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return log_of(v)
+        return number.log(v)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -221,7 +218,10 @@ class Sqrt(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return like(math.nan, v) if is_float(primal(v)) and primal(v) < 0 else root_of(v, 0.5)
+        return like(math.nan, v) if is_float(primal(v)) and primal(v) < 0 else number.power(v, 0.5)
+
+    def bounds(self, *boxes: Interval) -> Interval:
+        return outward.sqrt(*boxes)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -237,6 +237,9 @@ class Abs(Unary):
     def cell(self, v: Number) -> Number:
         return select([v, -v], "split")
 
+    def bounds(self, *boxes: Interval) -> Interval:
+        return outward.magnitude(*boxes)
+
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         return mul(t, sign(x))
@@ -248,15 +251,16 @@ class Sign(Unary):
     name: ClassVar[str] = "sign"
     needs: ClassVar[str] = "order"
     monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
         if isinstance(v, Dual):
             return Dual(self.cell(v.value), 0 * v.slope)
         if isinstance(v, Interval):
-            return Interval(sign_of(v.lo), sign_of(v.hi))
+            return Interval(number.sign(v.lo), number.sign(v.hi))
         if is_enclosure(v):
-            return like(sign_of(v), v) if v > 0 or v < 0 else type(v)(0, 1)
-        return like(sign_of(v), v)
+            return like(number.sign(v), v) if v > 0 or v < 0 else type(v)(0, 1)
+        return like(number.sign(v), v)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -268,6 +272,7 @@ class StopGradient(Unary):
 
     name: ClassVar[str] = "stop_gradient"
     monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
         return Dual(v.value, 0 * v.slope) if isinstance(v, Dual) else v
@@ -308,7 +313,14 @@ class Power(Unary):
             return result if p >= 0 else divide(like(1, v), result)
         if is_float(primal(v)) and primal(v) < 0:
             return like(math.nan, v)
-        return root_of(v, p) if p > 0 else divide(like(1, v), root_of(v, -p))
+        return number.power(v, p) if p > 0 else divide(like(1, v), number.power(v, -p))
+
+    def bounds(self, *boxes: Interval) -> Interval | None:
+        (x,), p = boxes, self.exponent
+        if not isinstance(p, int) or p == 0:
+            return None
+        whole = outward.power(x, p if p > 0 else -p)
+        return whole if p > 0 else outward.div(outward.point(1, x), whole)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:

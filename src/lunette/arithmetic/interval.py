@@ -1,0 +1,330 @@
+"""Bounds that hold for every point of a box, whatever the rounding.
+
+The specification on intervals (`lunette.number.Interval`) bounds every operator. It computes cell by cell in Python; so
+wherever what an operator declares allows, its bounds come from its compiled kernel:
+
+- monotone and exact (maxima, relu, whatever moves cells): the kernel on the lower ends, and on the upper ends;
+- a room with bounds of its own (sums and products of pairs of cells): those, see lunette.outward;
+- sums of products (convolutions, matrix products, their derivatives) and of cells (averages, sums): below.
+
+**The kernel's promise.** A term of a sum of t terms is rounded at most k = min(t, 512 + ceil(t/512)) times on its way
+into the result: once as a product, or as a quotient by the divisor, and in additions otherwise, of which no order of t
+terms has more than t-1, and the kernels' blocks no more than 511 + ceil(t/512). So with u the unit roundoff, tiny the
+least subnormal, g = k*u/(1 - k*u), and if no partial sum overflows,
+
+    |computed - exact| <= g * S + k*tiny,     S = the sum of the terms' absolute values.                            (1)
+
+**Products.** Let every x lie within r of a centre c, every w within q of a centre d. Then |x*w - c*d| is at most
+r*|d| + (|c| + r)*q, and with y the kernel's result on the centres the truth is, for every point of the box, within
+
+    D = g*S + k*tiny + sum r*|d| + sum (|c|+r)*q,     S = sum |c|*|d|,     |y| <= (1+g)*S + k*tiny                  (2)
+
+of y. The ends y - R and y + R are rounded by at most u*(|y| + R), so R*(1-u) >= D + u*|y| is enough. R comes from the
+same kernel, on numbers that are not negative. By (1) the result of that is at least (1-g) times the exact sum, less
+k*tiny: dividing what goes in by (1-g) and by (1-u)**8, for the few roundings on the way in and out, makes it large
+enough:
+
+    R = K(A*|c| + B*r, |d|) + K(B*(|c| + r), q) + s,     B = 1/((1-g)*(1-u)**8),     A = (g + u*(1+g)) * B
+
+Points need no second kernel call for R, and s pays for underflow: k*tiny of each of three sums, and at most tiny
+for every product of a cell with A or B, which the sum multiplies by |d| or q. A partial sum that overflows leaves an
+infinity or a NaN in y, since no later term takes it away; there, and where R is not finite, the ends are infinite.
+
+A*S is at most gamma(h)*S, with h = k + 2, as long as k*k*u < 1/4 (float32: 2000 terms one after another). So points
+give intervals no wider than 2*gamma(h)*S + 1 ulp, and boxes with point weights no more than
+2*gamma(h)*sum (|c| + 2*r)*|d| + 1 ulp wider than the truth.
+
+**Terms of one sign** (averages, sums): the exact ends are the sums of the lower ends and of the upper ends. By (1) the
+kernel's results on these are within g*M + k*tiny, M = the sum of the greatest magnitudes, of the exact ends, and moving
+them outward by A*K(magnitudes) + s is enough, as above. Where no lower end is negative, M is the sum itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil, inf, prod
+from typing import Any
+
+import numpy as np
+
+from lunette import outward
+from lunette.array import (
+    Call,
+    by_specification,
+    cells,
+    computing,
+    dense,
+    give,
+    one_kind,
+    prepare,
+    same_dtype,
+    take,
+    wide,
+)
+from lunette.errors import ArgumentError
+from lunette.number import OBJECT, Array, Interval, above, allocate, below, each
+from lunette.op import Op, Request, check_shape
+from lunette.ops.derivative import Jvp, Vjp
+
+Boxes = list[Interval | None]
+FEW = 1 << 12  # terms that the specification may add up, where a kernel overflowed
+
+
+def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> Interval:
+    """The operator on boxes, given as Interval, and on points, given as arrays."""
+    lower = tuple([a.lo if isinstance(a, Interval) else a for a in operands])
+    call = prepare(Request(kind, lower, "interval", options))
+    with computing(kind, call.bound.d, *call.arrays):
+        if getattr(call.bound.op, "return_indices", False):
+            raise ArgumentError("N5", "values, not indices, of boxes", "return_indices=True", "Leave it out.")
+        boxes = [_box(call, p, a) for p, a in enumerate(operands)]
+        box = _bounds(kind, call, boxes, options)
+        lo, hi = (give(np.asarray(e), call.kinds[0]) for e in (box.lo, box.hi))
+        return Interval.between(lo, hi)
+
+
+def _box(call: Call, at: int, given: Any) -> Interval | None:
+    """One operand as a box of arrays in the dtype that is computed in; a point has one array for both ends."""
+    lo = call.arrays[at]
+    if lo is None:
+        return None
+    hi = lo
+    if isinstance(given, Interval) and given.hi is not given.lo:
+        if np.ndim(given.lo) == 0 and not hasattr(given.lo, "dtype") and call.dtype != OBJECT:
+            # Numbers are rounded to the dtype, as ends.
+            ends: list[Array] = [np.asarray(f(given_end)) for f, given_end in ((below, given.lo), (above, given.hi))]
+            box = outward.rounded(*ends, call.dtype)
+            lo, hi = box.lo, box.hi
+        else:
+            name = call.bound.op.arrays[at] if at < len(call.bound.op.arrays) else f"xs[{at}]"
+            taken = take(given.hi, name)
+            one_kind([*call.kinds, taken.kind])
+            hi = taken.array
+            check_shape(name, lo.shape, hi.shape)
+            same_dtype(call.dtype, hi, name)
+    if lo.dtype.kind == "i" or lo.dtype == OBJECT:
+        return Interval.between(lo, hi)
+    low = dense(lo)
+    return Interval.between(low, low if hi is lo else dense(hi))
+
+
+def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) -> Interval:
+    bound, op = call.bound, call.bound.op
+    if call.dtype == OBJECT:
+        return by_specification_of(call, boxes)
+    if prod(bound.out) == 0:
+        empty = allocate(bound.out, call.dtype)
+        return Interval.between(empty, empty)
+    box = op.bounds(*boxes) if None not in boxes else None  # type: ignore[arg-type]
+    if box is None and issubclass(kind, Jvp) and kind.base.linear_in:
+        box = _by_linearity(kind, boxes, options)
+    if box is None and bound.kernels.forward is not None:
+        if op.exact and (op.monotone or op.integers):
+            box = _end_by_end(call, boxes)
+        elif (terms := _terms(op, bound.shapes, prod(bound.batch))) is not None:
+            box = _sums(call, boxes, terms)
+    if box is None:
+        box = by_specification_of(call, boxes)
+    elif np.isnan(box.lo.max()):
+        _refuse_nan(boxes)
+    return outward.rounded(box.lo, box.hi, call.dtype)
+
+
+# ---- the specification
+
+
+def by_specification_of(call: Call, boxes: Boxes) -> Interval:
+    """Cell by cell in Python, on intervals of floats of 64 bits, or of the numbers that are given."""
+    bound = call.bound
+    if issubclass(type(bound.op), Jvp) and all(b is None for b in boxes[len(boxes) // 2 :]):
+        zeros: Array = np.zeros(bound.out, wide(call.dtype))
+        return Interval.between(zeros, zeros)
+
+    def interval(a: Any, b: Any) -> Interval:
+        return a if isinstance(a, Interval) else Interval(a, b)
+
+    arrays = [b if b is None else b.lo if b.dtype.kind == "i" else each(interval, *map(cells, _ends(b))) for b in boxes]
+    bound.op.check(*arrays)
+    y = each(Interval.of, np.asarray(by_specification(bound, arrays), object))
+    lo, hi = each(lambda v: v.lo, y), each(lambda v: v.hi, y)
+    if call.dtype == OBJECT:
+        return Interval.between(lo, hi)
+    return outward.rounded(each(below, lo).astype(np.float64), each(above, hi).astype(np.float64), wide(call.dtype))
+
+
+def _ends(box: Interval) -> tuple[Array, Array]:
+    return box.lo, box.hi
+
+
+# ---- kernels
+
+
+def _kernel(call: Call, arrays: Sequence[Array | None]) -> Array:
+    y = np.empty(call.bound.out, wide(call.dtype))
+    assert call.bound.kernels.forward is not None
+    if hasattr(call.bound.op, "return_indices"):
+        call.bound.kernels.forward(*arrays, y, None)
+    else:
+        call.bound.kernels.forward(*arrays, y)
+    return y
+
+
+def _end_by_end(call: Call, boxes: Boxes) -> Interval:
+    lo = _kernel(call, [None if b is None else b.lo for b in boxes])
+    points = all(b is None or b.lo is b.hi for b in boxes)
+    hi = lo if points else _kernel(call, [None if b is None else b.hi for b in boxes])
+    return Interval.between(lo, hi)
+
+
+def _refuse_nan(boxes: Boxes) -> None:
+    """Rule N4 for points: arrays are looked at only where a NaN came out."""
+    if any(b is not None and b.dtype.kind == "f" and np.isnan(b.lo).any() for b in boxes):
+        raise ArgumentError("N4", "points without NaN", "NaN", "There is no box around it.")
+
+
+def _by_linearity(kind: type[Jvp], boxes: Boxes, options: tuple[Any, ...]) -> Interval | None:
+    """The JVP of an operator that is linear is made of the operator, which is bounded already."""
+    n = kind.count()
+    if all(b is None for b in boxes[n:]):
+        return None
+    box: Interval | None = kind.base.push(options, boxes[:n], None, boxes[n:])
+    return box
+
+
+# ---- sums
+
+
+@lru_cache(maxsize=4096)
+def _terms(op: Op, shapes: tuple[Any, ...], batch: int) -> int | None:
+    most = op.terms(shapes)
+    return most if most is None or not op.summed else most * batch
+
+
+@lru_cache(maxsize=4096)
+def _factors(terms: int, dtype: np.dtype[Any]) -> tuple[Any, Any, int]:
+    """(A, B, k) of the proof above; A and B rounded up."""
+    k = min(terms, 512 + ceil(terms / 512))
+    u = float(np.finfo(dtype).eps) / 2
+    g = k * u / (1 - k * u)
+    # In float64 these few operations are wrong by less than 16 of its units; for float64 that is what **8 leaves over.
+    b = 1 / ((1 - g) * (1 - u) ** 8) * (1 + 2.0**-48)
+    a = (g + u * (1 + g)) * b * (1 + 2.0**-48)
+    up = [float(outward.rounded(np.asarray(v), np.asarray(v), dtype).hi) for v in (a, b)]
+    return dtype.type(up[0]), dtype.type(up[1]), k
+
+
+def _sums(call: Call, boxes: Boxes, terms: int) -> Interval | None:
+    """None where the kernel overflows and the specification is as good."""
+    op = call.bound.op
+    if isinstance(op, Vjp):
+        read = [p for p in range(len(boxes)) if op.reads(p)]
+        added = None
+    else:
+        read = list(op.linear_in)
+        added = next(iter(getattr(op, "affine_in", ())), None)
+    if len(read) == 1:
+        return _of_one_sign(call, boxes, terms, read[0])
+    return _of_products(call, boxes, terms, (read[0], read[1]), added)
+
+
+def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | None:
+    a, _, k = _factors(terms, wide(call.dtype))
+    box, arrays = boxes[at], [None if b is None else b.lo for b in boxes]
+    assert box is not None
+
+    def kernel(x: Array) -> Array:
+        arrays[at] = x
+        return _kernel(call, arrays)
+
+    tiny = np.finfo(box.dtype).smallest_subnormal
+    s = box.dtype.type(tiny * 4 * (k + 1))
+    point = box.lo is box.hi
+    low = kernel(box.lo)
+    high = low if point else kernel(box.hi)
+    positive = box.lo.min() >= 0
+    if positive:
+        sizes = high
+    elif point:
+        sizes = kernel(np.abs(box.lo))
+    else:
+        sizes = np.negative(box.lo)
+        sizes = kernel(np.maximum(sizes, box.hi, out=sizes))
+    # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflows.
+    if not sizes.max() < 2.0 ** (np.finfo(box.dtype).maxexp // 2):
+        return None
+    room, hi = np.empty_like(low), np.empty_like(low) if point else high
+    np.multiply(sizes, a, out=room)
+    room += s
+    np.add(high, room, out=hi)
+    if positive and not point:
+        np.multiply(low, a, out=room)
+        room += s
+    lo = np.subtract(low, room, out=room)
+    return Interval.between(np.maximum(lo, 0, out=lo) if positive else lo, hi)
+
+
+def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], added: int | None) -> Interval | None:
+    dtype = wide(call.dtype)
+    a, b, k = _factors(terms, dtype)
+    first, second = boxes[at[0]], boxes[at[1]]
+    assert first is not None and second is not None
+    # The factor that carries the error is the wider one, or of points the smaller one.
+    if (second.lo is not second.hi) > (first.lo is not first.hi) or (
+        (second.lo is second.hi) == (first.lo is first.hi) and second.lo.size < first.lo.size
+    ):
+        at, first, second = (at[1], at[0]), second, first
+    bias = None if added is None else boxes[added]
+    arrays = [None if v is None else v.lo for v in boxes]
+
+    def kernel(x: Array, w: Array, plus: Array | None) -> Array:
+        arrays[at[0]], arrays[at[1]] = x, w
+        if added is not None:
+            arrays[added] = plus
+        return _kernel(call, arrays)
+
+    (c, r), (d, q) = _centre(first), _centre(second)
+    middle, beside = (None, None) if bias is None else _centre(bias)
+    y = kernel(c, d, middle)
+
+    size, weight = np.abs(c), np.abs(d)
+    tiny = float(np.finfo(dtype).smallest_subnormal)
+    greatest = float(weight.max()) + (0 if q is None else float(q.max()))
+    s = dtype.type(4 * tiny * (3 * k + 4 + terms * greatest))
+    if q is not None:
+        reach = size if r is None else size + r
+        reach *= b
+    carried = np.multiply(size, a, out=None if q is not None and r is None else size)
+    if r is not None:
+        carried += np.multiply(r, b, out=r)
+    plus = None
+    if added is not None:
+        plus = np.full(call.bound.out[-1 - (call.bound.d or 0)], s, dtype)
+        if middle is not None:
+            plus += np.abs(middle) * a
+        if beside is not None:
+            plus += beside * b
+    room = kernel(carried, weight, plus)
+    if plus is None:
+        room += s
+    if q is not None:
+        room += kernel(reach, q, None)
+    lo = np.subtract(y, room, out=np.empty_like(y))
+    hi = np.add(y, room, out=y)
+    if not (np.isfinite(hi.max()) and np.isfinite(hi.min())):
+        _refuse_nan(boxes)
+        if hi.size * terms <= FEW:
+            return None
+        lost = ~np.isfinite(room) | np.isnan(lo) | (lo == inf) | (hi == -inf)
+        lo[lost], hi[lost] = -inf, inf
+    return Interval.between(lo, hi)
+
+
+def _centre(box: Interval) -> tuple[Array, Array | None]:
+    """A number inside each interval of a box, and the distance of its farther end, rounded (by u at most)."""
+    if box.lo is box.hi:
+        return box.lo, None
+    c = np.add(box.lo, box.hi)
+    c *= c.dtype.type(0.5)
+    r = np.subtract(box.hi, c)
+    return c, np.maximum(r, np.subtract(c, box.lo), out=r)
