@@ -778,12 +778,14 @@ def test_d9_the_arithmetic_exists() -> None:
     refused(
         lambda: ln.max_pool(X, 2, arithmetic="exact"),
         ln.ArgumentError,
-        'max_pool (d=1) [D9] needs arithmetic among "fast", "rounded", "interval"; got arithmetic=\'exact\'. Leave it out for "fast".',
+        'max_pool (d=1) [D9] needs arithmetic among "fast", "rounded", "interval"; got arithmetic=\'exact\'. '
+        'Leave it out for "fast".',
     )
     refused(
         lambda: ln.output_shape("max_pool", X.shape, kernel=2, arithmetic="exact"),
         ln.ArgumentError,
-        'max_pool (d=1) [D9] needs arithmetic among "fast", "rounded", "interval"; got arithmetic=\'exact\'. Leave it out for "fast".',
+        'max_pool (d=1) [D9] needs arithmetic among "fast", "rounded", "interval"; got arithmetic=\'exact\'. '
+        'Leave it out for "fast".',
     )
 
 

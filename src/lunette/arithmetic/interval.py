@@ -21,27 +21,30 @@ r*|d| + (|c| + r)*q, and with y the kernel's result on the centres the truth is,
 
 of y. The ends y - R and y + R are rounded by at most u*(|y| + R), so R*(1-u) >= D + u*|y| is enough. R comes from the
 same kernel, on numbers that are not negative. By (1) the result of that is at least (1-g) times the exact sum, less
-k*tiny: dividing what goes in by (1-g) and by (1-u)**8, for the few roundings on the way in and out, makes it large
-enough:
+k*tiny: dividing what goes in by (1-g), and by 1-u for every rounding on the way in and out, makes it large enough:
 
-    R = K(A*|c| + B*r, |d|) + K(B*(|c| + r), q) + s,     B = 1/((1-g)*(1-u)**8),     A = (g + u*(1+g)) * B
+    R = K(A*|c| + B*r, |d|) + K(B*(|c| + r), q) + s,     B = 1/((1-g)*(1-u)**n),     A = (g + u*(1+g)) * B
 
-Points need no second kernel call for R, and s pays for underflow: k*tiny of each of three sums, and at most tiny
-for every product of a cell with A or B, which the sum multiplies by |d| or q. A partial sum that overflows leaves an
-infinity or a NaN in y, since no later term takes it away; there, and where R is not finite, the ends are infinite.
+n = 4 counts the roundings of r, of its product with B, of the sum with A*|c|, and the 1-u above; n = 6 where there is
+a q: those of r, |c|+r and its product, of q, of the sum of both kernels' results, and again 1-u. s pays for
+underflow: k*tiny in each of three sums, and at most tiny for every product of a cell with A or B, times |d| or q. A
+partial sum that overflows leaves an infinity or a NaN in y, since no later term takes it away; there, and where R is
+not finite, the ends are infinite.
 
-A*S is at most gamma(h)*S, with h = k + 2, as long as k*k*u < 1/4 (float32: 2000 terms one after another). So points
-give intervals no wider than 2*gamma(h)*S + 1 ulp, and boxes with point weights no more than
-2*gamma(h)*sum (|c| + 2*r)*|d| + 1 ulp wider than the truth.
+With h = k + 2 and gamma(h) = h*u/(1-h*u), A is at most gamma(h) as long as k*k*u < 1/4 (float32: 2000 terms one after
+another). So points give intervals no wider than 2*gamma(h)*S + 2 ulp. Boxes with point weights have the exact width and
+no more than 2*gamma(h+2)*sum (|x| + r)*|w| + 2 ulp, |x| the greatest magnitude in the box: u*|c| of it is what a centre
+between two neighbouring floats costs, the second r what the rounding of R itself may.
 
 **Terms of one sign** (averages, sums): the exact ends are the sums of the lower ends and of the upper ends. By (1) the
 kernel's results on these are within g*M + k*tiny, M = the sum of the greatest magnitudes, of the exact ends, and moving
-them outward by A*K(magnitudes) + s is enough, as above. Where no lower end is negative, M is the sum itself.
+them outward by A*K(magnitudes) + s is enough, as above (n = 4: two roundings of that, and 1-u). Where no lower end is negative, M is the sum itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import lru_cache
 from math import ceil, inf, prod
 from typing import Any
@@ -93,8 +96,7 @@ def _box(call: Call, at: int, given: Any) -> Interval | None:
     if isinstance(given, Interval) and given.hi is not given.lo:
         if np.ndim(given.lo) == 0 and not hasattr(given.lo, "dtype") and call.dtype != OBJECT:
             # Numbers are rounded to the dtype, as ends.
-            ends: list[Array] = [np.asarray(f(given_end)) for f, given_end in ((below, given.lo), (above, given.hi))]
-            box = outward.rounded(*ends, call.dtype)
+            box = outward.rounded(np.asarray(below(given.lo)), np.asarray(above(given.hi)), call.dtype)
             lo, hi = box.lo, box.hi
         else:
             name = call.bound.op.arrays[at] if at < len(call.bound.op.arrays) else f"xs[{at}]"
@@ -144,17 +146,18 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
     def interval(a: Any, b: Any) -> Interval:
         return a if isinstance(a, Interval) else Interval(a, b)
 
-    arrays = [b if b is None else b.lo if b.dtype.kind == "i" else each(interval, *map(cells, _ends(b))) for b in boxes]
+    def as_cells(box: Interval) -> Array:
+        lo, hi = cells(box.lo), cells(box.hi)
+        assert lo is not None and hi is not None
+        return each(interval, lo, hi)
+
+    arrays = [None if b is None else b.lo if b.dtype.kind == "i" else as_cells(b) for b in boxes]
     bound.op.check(*arrays)
     y = each(Interval.of, np.asarray(by_specification(bound, arrays), object))
     lo, hi = each(lambda v: v.lo, y), each(lambda v: v.hi, y)
     if call.dtype == OBJECT:
         return Interval.between(lo, hi)
     return outward.rounded(each(below, lo).astype(np.float64), each(above, hi).astype(np.float64), wide(call.dtype))
-
-
-def _ends(box: Interval) -> tuple[Array, Array]:
-    return box.lo, box.hi
 
 
 # ---- kernels
@@ -202,16 +205,15 @@ def _terms(op: Op, shapes: tuple[Any, ...], batch: int) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def _factors(terms: int, dtype: np.dtype[Any]) -> tuple[Any, Any, int]:
+def _factors(terms: int, dtype: np.dtype[Any], roundings: int) -> tuple[Any, Any, int]:
     """(A, B, k) of the proof above; A and B rounded up."""
     k = min(terms, 512 + ceil(terms / 512))
-    u = float(np.finfo(dtype).eps) / 2
+    u = Fraction(float(np.finfo(dtype).eps)) / 2
     g = k * u / (1 - k * u)
-    # In float64 these few operations are wrong by less than 16 of its units; for float64 that is what **8 leaves over.
-    b = 1 / ((1 - g) * (1 - u) ** 8) * (1 + 2.0**-48)
-    a = (g + u * (1 + g)) * b * (1 + 2.0**-48)
-    up = [float(outward.rounded(np.asarray(v), np.asarray(v), dtype).hi) for v in (a, b)]
-    return dtype.type(up[0]), dtype.type(up[1]), k
+    b = 1 / ((1 - g) * (1 - u) ** roundings)
+    a = (g + u * (1 + g)) * b
+    up = [outward.rounded(e, e, dtype).hi[()] for e in (np.asarray(above(v)) for v in (a, b))]
+    return up[0], up[1], k
 
 
 def _sums(call: Call, boxes: Boxes, terms: int) -> Interval | None:
@@ -229,7 +231,7 @@ def _sums(call: Call, boxes: Boxes, terms: int) -> Interval | None:
 
 
 def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | None:
-    a, _, k = _factors(terms, wide(call.dtype))
+    a, _, k = _factors(terms, wide(call.dtype), 4)
     box, arrays = boxes[at], [None if b is None else b.lo for b in boxes]
     assert box is not None
 
@@ -266,7 +268,6 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
 
 def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], added: int | None) -> Interval | None:
     dtype = wide(call.dtype)
-    a, b, k = _factors(terms, dtype)
     first, second = boxes[at[0]], boxes[at[1]]
     assert first is not None and second is not None
     # The factor that carries the error is the wider one, or of points the smaller one.
@@ -284,6 +285,7 @@ def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], adde
         return _kernel(call, arrays)
 
     (c, r), (d, q) = _centre(first), _centre(second)
+    a, b, k = _factors(terms, dtype, 4 if q is None else 6)
     middle, beside = (None, None) if bias is None else _centre(bias)
     y = kernel(c, d, middle)
 

@@ -156,17 +156,18 @@ class Program:
 
             return self._take([of(a) for a in inputs], {k: of(a) for k, a in named.items()})
 
-        values, kind = end("lo")
+        boxes: list[Any]
+        boxes, kind = end("lo")
         if arithmetic == "interval":
             # Labels are integers, not measured: they have no box.
-            both = zip(values, end("hi")[0], strict=True)
-            values = [lo if lo is hi or lo.dtype.kind != "f" else Interval(lo, hi) for lo, hi in both]
+            both = zip(boxes, end("hi")[0], strict=True)
+            boxes = [lo if lo is hi or lo.dtype.kind != "f" else Interval(lo, hi) for lo, hi in both]
 
         def compute(n: Node, operands: list[Any]) -> Any:
             assert n.kind is not None
             return apply(n.kind, operands, arithmetic, *n.options)
 
-        known = dict(self.graph.each(values, compute))
+        known = dict(self.graph.each(boxes, compute))
         results = [known[i] for i in self.graph.outputs]
         if arithmetic == "interval":
             given = [Interval.between(give(b.lo, kind), give(b.hi, kind)) for b in map(Interval.of, results)]

@@ -180,15 +180,16 @@ class Conv(Differentiable):
 
     def taps_of_an_output(self, x: Shape) -> int:
         """The most input cells of a channel that an output cell reads."""
-        return prod(min(a.kernel, n) for a, n in zip(self.window.axes, x[1:], strict=True))  # type: ignore[attr-defined]
+        return prod(map(min, self._kernel(), x[1:]))
 
     def taps_of_an_input(self, x: Shape) -> int:
         """The most output cells of a channel that read an input cell: i = o*stride - lo + k*dilation for few k."""
-        out = self.window.out(x[1:])
-        return prod(
-            min(m, -(-a.kernel // (a.stride // gcd(a.stride, a.dilation))))  # type: ignore[attr-defined]
-            for a, m in zip(self.window.axes, out, strict=True)
-        )
+        return prod(map(min, self._kernel(every_stride=True), self.window.out(x[1:])))
+
+    def _kernel(self, every_stride: bool = False) -> list[int]:
+        """The size of the kernel on each axis, or how many of its cells are whole strides apart."""
+        axes: Any = self.window.axes
+        return [-(-a.kernel // (a.stride // gcd(a.stride, a.dilation) if every_stride else 1)) for a in axes]
 
     # ---- kernels
 

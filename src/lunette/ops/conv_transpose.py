@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import Any, ClassVar, Self
 
 from lunette import _native
@@ -60,13 +60,10 @@ class ConvTranspose(Conv):
     # ---- bounds   (those of conv, with input and output in each other's place)
 
     def taps_of_an_output(self, x: Shape) -> int:
-        return prod(
-            min(n, -(-a.kernel // (a.stride // gcd(a.stride, a.dilation))))  # type: ignore[attr-defined]
-            for a, n in zip(self.window.axes, x[1:], strict=True)
-        )
+        return prod(map(min, self._kernel(every_stride=True), x[1:]))
 
     def taps_of_an_input(self, x: Shape) -> int:
-        return prod(a.kernel for a in self.window.axes)  # type: ignore[attr-defined]
+        return prod(map(min, self._kernel(), self.window.out(x[1:])))
 
     # ---- kernels   (those of the convolution whose adjoint this is: y is its input, x its output)
 

@@ -20,21 +20,7 @@ import numpy as np
 
 from lunette import _native, number, outward
 from lunette.errors import ArgumentError, DTypeError, shown
-from lunette.number import (
-    Array,
-    Dual,
-    Interval,
-    Number,
-    divide,
-    each,
-    is_enclosure,
-    is_float,
-    is_nan,
-    is_real,
-    like,
-    primal,
-    select,
-)
+from lunette.number import Array, Dual, Interval, Number, each, is_enclosure, is_float, is_nan, is_real, like, primal
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
 from lunette.ops.glue import Glue, make
@@ -110,7 +96,7 @@ class Relu(Unary):
     exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return select([like(0, v), v], "first")
+        return number.select([like(0, v), v], "first")
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -132,7 +118,7 @@ class LeakyRelu(Unary):
 
     def cell(self, v: Number) -> Number:
         low = like(self.slope, v) * v
-        return select([low, v], "first") if self.slope <= 1 else -select([-low, -v], "first")
+        return number.select([low, v], "first") if self.slope <= 1 else -number.select([-low, -v], "first")
 
     def bounds(self, *boxes: Interval) -> Interval:
         (x,) = boxes
@@ -156,7 +142,7 @@ class Sigmoid(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return divide(like(1, v), number.exp(-v) + like(1, v))
+        return number.divide(like(1, v), number.exp(-v) + like(1, v))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -171,7 +157,7 @@ class Tanh(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return 1 - divide(like(2, v), number.exp(2 * v) + like(1, v))
+        return 1 - number.divide(like(2, v), number.exp(2 * v) + like(1, v))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -235,7 +221,7 @@ class Abs(Unary):
     needs: ClassVar[str] = "order"
 
     def cell(self, v: Number) -> Number:
-        return select([v, -v], "split")
+        return number.select([v, -v], "split")
 
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.magnitude(*boxes)
@@ -310,10 +296,10 @@ class Power(Unary):
             result = like(1, v) + 0 * v
             for _ in range(p if p >= 0 else -p):
                 result = result * v
-            return result if p >= 0 else divide(like(1, v), result)
+            return result if p >= 0 else number.divide(like(1, v), result)
         if is_float(primal(v)) and primal(v) < 0:
             return like(math.nan, v)
-        return number.power(v, p) if p > 0 else divide(like(1, v), number.power(v, -p))
+        return number.power(v, p) if p > 0 else number.divide(like(1, v), number.power(v, -p))
 
     def bounds(self, *boxes: Interval) -> Interval | None:
         (x,), p = boxes, self.exponent
