@@ -419,8 +419,10 @@ def _is_other(arithmetic: object) -> bool:
 
 
 def _is_boxed(operands: Any) -> bool:
-    """Whether some operand is a box of floats: bounds are what it asks for, whatever the arithmetic."""
-    return isinstance(operands, tuple | list) and any(isinstance(a, Interval) and a.dtype != OBJECT for a in operands)
+    """Whether there is a box among float arrays: bounds are what it asks for, whatever the arithmetic."""
+    if not isinstance(operands, tuple | list) or not any(isinstance(a, Interval) for a in operands):
+        return False
+    return any(getattr(a, "dtype", OBJECT) != OBJECT for a in operands)
 
 
 def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Array | None:

@@ -204,8 +204,7 @@ class Interval:
 
     def __repr__(self) -> str:
         if not self.shape:
-            lo, hi = (e.item() if isinstance(e, np.ndarray | np.generic) else e for e in (self.lo, self.hi))
-            return f"Interval(lo={lo!r}, hi={hi!r})"
+            return f"Interval(lo={_item(self.lo)!r}, hi={_item(self.hi)!r})"
         with np.errstate(all="ignore"):
             widths = np.asarray(self.hi) - np.asarray(self.lo)
         wide = f", no wider than {np.nanmax(widths)}" if widths.size else ""
@@ -216,7 +215,7 @@ class Interval:
             return NotImplemented
         if self.shape or other.shape:
             return np.array_equal(self.lo, other.lo) and np.array_equal(self.hi, other.hi)
-        return bool(self.lo == other.lo and self.hi == other.hi)
+        return bool(_item(self.lo) == _item(other.lo) and _item(self.hi) == _item(other.hi))
 
     def __hash__(self) -> int:
         return hash((self.lo, self.hi))
@@ -224,8 +223,8 @@ class Interval:
     def __contains__(self, a: Number) -> bool:
         lo, hi = (a.lo, a.hi) if isinstance(a, Interval) else (a, a)
         if not self.shape:
-            return bool(self.lo <= lo and hi <= self.hi)
-        # As arrays: numpy would round a plain number to the dtype of the ends before it compares.
+            return bool(_item(self.lo) <= lo and hi <= _item(self.hi))
+        # numpy would round a plain number to the dtype of the ends before it compares; not so an array.
         return bool(np.all(self.lo <= np.asarray(lo)) and np.all(np.asarray(hi) <= self.hi))
 
     def __add__(self, other: Number) -> Interval:
@@ -301,6 +300,11 @@ class Interval:
 
 
 _PLAIN: Final = (int, float, Fraction)
+
+
+def _item(a: Number) -> Number:
+    """One of numpy's numbers as Python's, which compare exactly."""
+    return a.item() if isinstance(a, np.ndarray | np.generic) else a
 
 
 def below(exact: Number) -> float:
@@ -446,6 +450,12 @@ def is_enclosure(a: Number) -> bool:
     if isinstance(a, flint.arb):
         return not a.is_exact()
     return isinstance(a, Interval) and a.lo != a.hi
+
+
+def is_zero(a: Number) -> bool:
+    """Certainly zero."""
+    a = primal(a)
+    return bool(a.lo == a.hi == 0) if isinstance(a, Interval) else not is_enclosure(a) and bool(a == 0)
 
 
 def is_decided(a: Number) -> bool:

@@ -38,7 +38,8 @@ between two neighbouring floats costs, the second r what the rounding of R itsel
 
 **Terms of one sign** (averages, sums): the exact ends are the sums of the lower ends and of the upper ends. By (1) the
 kernel's results on these are within g*M + k*tiny, M = the sum of the greatest magnitudes, of the exact ends, and moving
-them outward by A*K(magnitudes) + s is enough, as above (n = 4: two roundings of that, and 1-u). Where no lower end is negative, M is the sum itself.
+them outward by A*K(magnitudes) + s is enough, as above (n = 4: two roundings of that, and 1-u). Where no lower end is
+negative, M is the sum itself. Boxes are no more than 4*gamma(h)*M + 2 ulp too wide, points half of that.
 """
 
 from __future__ import annotations
@@ -217,8 +218,10 @@ def _factors(terms: int, dtype: np.dtype[Any], roundings: int) -> tuple[Any, Any
 
 
 def _sums(call: Call, boxes: Boxes, terms: int) -> Interval | None:
-    """None where the kernel overflows and the specification is as good."""
+    """None where the kernel overflows, or has nothing to add up, and the specification is as good."""
     op = call.bound.op
+    if terms == 0 or any(b is not None and b.lo.size == 0 for b in boxes):
+        return None
     if isinstance(op, Vjp):
         read = [p for p in range(len(boxes)) if op.reads(p)]
         added = None
@@ -248,9 +251,9 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
     if positive:
         sizes = high
     elif point:
-        sizes = kernel(np.abs(box.lo))
+        sizes = kernel(np.abs(box.lo, out=np.empty_like(box.lo)))
     else:
-        sizes = np.negative(box.lo)
+        sizes = np.negative(box.lo, out=np.empty_like(box.lo))
         sizes = kernel(np.maximum(sizes, box.hi, out=sizes))
     # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflows.
     if not sizes.max() < 2.0 ** (np.finfo(box.dtype).maxexp // 2):

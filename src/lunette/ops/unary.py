@@ -116,6 +116,9 @@ class LeakyRelu(Unary):
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         return cls(check_number("slope", options[0]))
 
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return type(self)(number.as_dtype(self.slope, dtype))
+
     def cell(self, v: Number) -> Number:
         low = like(self.slope, v) * v
         return number.select([low, v], "first") if self.slope <= 1 else -number.select([-low, -v], "first")
@@ -289,6 +292,9 @@ class Power(Unary):
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         p = check_number("exponent", options[0])
         return cls(int(p) if float(p).is_integer() else p)
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return self if isinstance(self.exponent, int) else type(self)(number.as_dtype(self.exponent, dtype))
 
     def cell(self, v: Number) -> Number:
         p = self.exponent
