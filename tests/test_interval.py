@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from fractions import Fraction
+from functools import partial
 from math import ceil, inf, isfinite
 from typing import Any
 
@@ -49,19 +50,22 @@ def _two_hundred_bits() -> Iterator[None]:
 
 
 def spread(style: int, rng: np.random.Generator, shape: Any, dtype: Any, *, wild: bool) -> Array:
-    """Data to be hard on bounds: integers with ties, all scales, cancelling pairs, subnormals, numbers near overflow."""
+    """Data that are hard on bounds: ties, all scales, cancelling pairs, subnormals, numbers near overflow."""
     info = np.finfo(dtype)
-    plain = rng.standard_normal(shape)
+    plain: Array = np.asarray(rng.standard_normal(shape))
+    values: Any
     if style == 0:
-        return rng.integers(-3, 4, shape).astype(dtype)
-    if style == 1:
-        return (plain * 2.0 ** rng.integers(-8, 9, shape)).astype(dtype)
-    if style == 2:
-        return (np.float64(2.0**20) * rng.choice([-1, 1], shape) + plain).astype(dtype)
-    if style == 3:
-        return (rng.integers(-9, 10, shape) * info.smallest_subnormal).astype(dtype)
-    exponent = info.maxexp - 3 if wild else info.maxexp // 2 - 8
-    return (np.clip(plain, -2, 2) * 2.0 ** rng.integers(exponent - 4, exponent, shape)).astype(dtype)
+        values = rng.integers(-3, 4, shape)
+    elif style == 1:
+        values = plain * 2.0 ** rng.integers(-8, 9, shape)
+    elif style == 2:
+        values = 2.0**20 * rng.choice([-1, 1], shape) + plain
+    elif style == 3:
+        values = rng.integers(-9, 10, shape) * info.smallest_subnormal
+    else:
+        exponent = info.maxexp - 3 if wild else info.maxexp // 2 - 8
+        values = np.clip(plain, -2, 2) * 2.0 ** rng.integers(exponent - 4, exponent, shape)
+    return np.asarray(values, dtype)
 
 
 def box_of(
@@ -212,7 +216,7 @@ def test_pairs_of_cells_are_rounded_outward_and_no_further(function: Any, dtype:
             next_up = np.nextafter(box.lo, dtype(inf))
             after = np.nextafter(next_up, dtype(inf))
         for p, q, low, one, two, high in zip(exact(x), exact(y), box.lo, next_up, after, box.hi, strict=True):
-            true = {ln.add: p + q, ln.sub: p - q, ln.mul: p * q}.get(function, p / q if q else None)
+            true: Any = {ln.add: p + q, ln.sub: p - q, ln.mul: p * q}.get(function, p / q if q else None)
             assert float(low) <= true <= float(high)
             if function in (ln.add, ln.sub) or dtype is np.float32:
                 assert one == high or (low == true == high)
@@ -280,7 +284,7 @@ def test_sums_are_as_narrow_as_derived(name: str, f: Any, x_shape: Any, w_shape:
         rng = np.random.default_rng(seed)
         w = None if w_shape is None else spread(1 + seed, rng, w_shape, dtype, wild=False)
         rational = None if w is None else exact(w)
-        size = None if w is None else each(abs, rational)
+        size = None if rational is None else each(abs, rational)
         for box in (Interval(spread(1 + seed, rng, x_shape, dtype, wild=False)), box_of(1, rng, x_shape, dtype)):
             y = f(box, w)
             lo, hi = exact(box.lo), exact(box.hi)
@@ -301,7 +305,7 @@ def test_sums_are_as_narrow_as_derived(name: str, f: Any, x_shape: Any, w_shape:
 def test_selections_are_exact(dtype: Any) -> None:
     rng = np.random.default_rng(1)
     x = box_of(1, rng, (2, 3, 8, 8), dtype)
-    for f in (
+    selections: list[Callable[[Any], Any]] = [
         lambda v: ln.max_pool(v, 3, stride=2, padding=1),
         ln.global_max_pool,
         lambda v: ln.adaptive_max_pool(v, 3),
@@ -311,7 +315,8 @@ def test_selections_are_exact(dtype: Any) -> None:
         lambda v: ln.minimum(v, v),
         lambda v: ln.pad(ln.transpose(v), 1, value=2),
         lambda v: ln.concat([v, v], 1),
-    ):
+    ]
+    for f in selections:
         y = f(x)
         assert np.array_equal(y.lo, f(x.lo)) and np.array_equal(y.hi, f(x.hi))
 
@@ -357,7 +362,8 @@ def test_infinite_ends(dtype: Any) -> None:
     lo, hi = np.zeros((1, 1, 4, 4), dtype), np.ones((1, 1, 4, 4), dtype)
     lo[0, 0, 0, 0], hi[0, 0, 3, 3], hi[0, 0, 0, 0] = -inf, inf, inf
     x, w = Interval(lo, hi), np.array([[[[1, 2], [-1, 0.5]]]], dtype)
-    for function in (lambda v: ln.conv(v, w), lambda v: ln.avg_pool(v, 2, stride=1), lambda v: ln.sum(v, (2, 3))):
+    sums: list[Callable[[Any], Any]] = [lambda v: ln.conv(v, w), lambda v: ln.avg_pool(v, 2, stride=1), ln.sum]
+    for function in sums:
         y = function(x)
         assert not np.isnan(y.lo).any() and not np.isnan(y.hi).any()
         assert y.lo.flat[0] == -inf and y.hi.flat[-1] == inf
@@ -439,7 +445,8 @@ def test_refusals() -> None:
     with pytest.raises(ln.ArgumentError, match="finite beta"):
         ln.smooth_max_pool(x, 2, beta=Interval(-1.0, 1.0), arithmetic="interval")
     x[0, 0, 0, 0] = np.nan
-    for call in (ln.relu, ln.neg, ln.exp, lambda v: ln.avg_pool(v, 2), lambda v: ln.conv(v, x[..., 1:3, 1:3])):
+    calls: list[Callable[[Any], Any]] = [ln.relu, ln.neg, ln.exp, lambda v: ln.avg_pool(v, 2), lambda v: ln.conv(v, v)]
+    for call in calls:
         with pytest.raises(ln.ArgumentError, match="NaN"):
             call(Interval.between(x, x))
 
@@ -509,10 +516,12 @@ def test_every_operator_says_that_it_has_bounds() -> None:
 @pytest.mark.parametrize("broken", ["steps", "sums"])
 def test_a_build_that_rounds_inward_fails(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above see it: without the steps outward, and without what sums add for their roundings."""
+    failing: list[Callable[[], None]]
     if broken == "steps":
         monkeypatch.setattr(outward, "moved", lambda a, where, down: a)
-        failing = [lambda f=f: check_glue(f, Case(((50,), (50,))), np.float32, 0, 1) for f in (Add, Mul, Div)]
-        failing.append(lambda: check(SmoothMaxPool, Case(((1, 8), ()), {"kernel": 4}), np.float32, 0, 1))
+        pairs = Case(((50,), (50,)))
+        failing = [partial(check_glue, kind, pairs, np.float32, 0, 1) for kind in (Add, Mul, Div)]
+        failing.append(partial(check, SmoothMaxPool, Case(((1, 8), ()), {"kernel": 4}), np.float32, 0, 1))
     else:
         real = interval._factors
 
@@ -522,9 +531,9 @@ def test_a_build_that_rounds_inward_fails(broken: str, monkeypatch: pytest.Monke
 
         monkeypatch.setattr(interval, "_factors", inward)
         failing = [
-            lambda: check(Conv, Case(((3, 8, 8), (4, 3, 3, 3))), np.float32, 0, 1),
-            lambda: check(ConvTranspose, Case(((3, 8, 8), (3, 4, 3, 3))), np.float64, 0, 1),
-            lambda: check(AvgPool, Case(((3, 9, 9),), {"kernel": (3, 3)}), np.float32, 0, 1),
+            partial(check, Conv, Case(((3, 8, 8), (4, 3, 3, 3))), np.float32, 0, 1),
+            partial(check, ConvTranspose, Case(((3, 8, 8), (3, 4, 3, 3))), np.float64, 0, 1),
+            partial(check, AvgPool, Case(((3, 9, 9),), {"kernel": (3, 3)}), np.float32, 0, 1),
         ]
     for soundness in failing:
         with pytest.raises(AssertionError):

@@ -326,6 +326,14 @@ def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, op
     return _BOUND[key]
 
 
+def bound_before(
+    kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, options: Sequence[Any]
+) -> Bound | None:
+    """What `bound_to` remembers."""
+    facts = tuple([None if a is None else (a.shape, a.dtype) for a in arrays])
+    return _BOUND.get(key_of(kind, facts, arithmetic, options))
+
+
 def _bound_to(kind: type[Op], arrays: Sequence[Array | None], options: Sequence[Any]) -> Bound:
     bound = bind(kind, [None if a is None else a.shape for a in arrays], 2, options)
     with speaking(kind.name, bound.d):

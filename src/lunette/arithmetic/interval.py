@@ -44,7 +44,8 @@ negative, M is the sum itself. Boxes are no more than 4*gamma(h)*M + 2 ulp too w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, inf, prod
@@ -54,7 +55,9 @@ import numpy as np
 
 from lunette import outward
 from lunette.array import (
+    FLOAT,
     Call,
+    bound_before,
     by_specification,
     cells,
     computing,
@@ -78,14 +81,38 @@ FEW = 1 << 12  # terms that the specification may add up, where a kernel overflo
 def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> Interval:
     """The operator on boxes, given as Interval, and on points, given as arrays."""
     lower = tuple([a.lo if isinstance(a, Interval) else a for a in operands])
-    call = prepare(Request(kind, lower, "interval", options))
+    call = _known(kind, operands, lower, options)
+    known = call is not None
+    if call is None:
+        call = prepare(Request(kind, lower, "interval", options))
     with computing(kind, call.bound.d, *call.arrays):
+        if known:
+            boxes: Boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
+            return _bounds(kind, call, boxes, options)
         if getattr(call.bound.op, "return_indices", False):
             raise ArgumentError("N5", "values, not indices, of boxes", "return_indices=True", "Leave it out.")
-        boxes = [_box(call, p, a) for p, a in enumerate(operands)]
-        box = _bounds(kind, call, boxes, options)
-        lo, hi = (give(np.asarray(e), call.kinds[0]) for e in (box.lo, box.hi))
-        return Interval.between(lo, hi)
+        box = _bounds(kind, call, [_box(call, p, a) for p, a in enumerate(operands)], options)
+        if call.kinds[0] == "numpy":
+            return box
+        return Interval.between(*(give(np.asarray(e), call.kinds[0]) for e in (box.lo, box.hi)))
+
+
+def _known(kind: type[Op], operands: Sequence[Any], lower: tuple[Any, ...], options: tuple[Any, ...]) -> Call | None:
+    """The short way to what was bound before: dense float arrays of NumPy, and boxes of them."""
+    if kind.scalars or kind.integers:
+        return None
+    for a, lo in zip(operands, lower, strict=True):
+        if lo is None:
+            continue
+        for end in (lo,) if lo is a or a.lo is a.hi else (lo, a.hi):
+            if type(end) is not np.ndarray or end.dtype not in FLOAT or end.shape != lo.shape or end.dtype != lo.dtype:
+                return None
+            if not ((flags := end.flags).c_contiguous and flags.aligned):
+                return None
+    bound = bound_before(kind, lower, "interval", options)
+    if bound is None or getattr(bound.op, "return_indices", False):
+        return None
+    return Call(bound, lower, next(a.dtype for a in lower if a is not None), ("numpy",))
 
 
 def _box(call: Call, at: int, given: Any) -> Interval | None:
@@ -164,8 +191,44 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
 # ---- kernels
 
 
-def _kernel(call: Call, arrays: Sequence[Array | None]) -> Array:
-    y = np.empty(call.bound.out, wide(call.dtype))
+CHUNK = 1 << 14  # cells that stay in the cache while a few operations pass over them
+MOST = 1 << 26  # bytes of one array that is kept
+
+
+class _Memory(threading.local):
+    """Arrays that are used again: to write fresh memory takes longer than to compute what is written."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Array] = {}
+
+    def like(self, a: Array, slot: str) -> Array:
+        """An array like another, whose cells are anything."""
+        kept = self.kept.get(slot)
+        if kept is None or kept.nbytes < a.nbytes:
+            kept = np.empty(a.nbytes, np.uint8)
+            if a.nbytes <= MOST:
+                self.kept[slot] = kept
+        return kept[: a.nbytes].view(a.dtype).reshape(a.shape)
+
+
+_memory = _Memory()
+
+
+def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Dense arrays of one shape in parts that fit into the cache, and a part to write to."""
+    flat = [a.reshape(-1) for a in (*arrays, _memory.like(arrays[0].reshape(-1)[:CHUNK], "piece"))]
+    for at in range(0, flat[0].size, CHUNK):
+        *parts, room = [f[at : at + CHUNK] for f in flat[:-1]] + [flat[-1]]
+        yield *parts, room[: parts[0].size]
+
+
+def _both(call: Call) -> tuple[Array, Array]:
+    """The two ends of the result in one block, which the next call finds again: two would go back to the system."""
+    block = allocate((2, *call.bound.out), wide(call.dtype))
+    return block[0, ...], block[1, ...]
+
+
+def _kernel(call: Call, arrays: Sequence[Array | None], y: Array) -> Array:
     assert call.bound.kernels.forward is not None
     if hasattr(call.bound.op, "return_indices"):
         call.bound.kernels.forward(*arrays, y, None)
@@ -175,9 +238,13 @@ def _kernel(call: Call, arrays: Sequence[Array | None]) -> Array:
 
 
 def _end_by_end(call: Call, boxes: Boxes) -> Interval:
-    lo = _kernel(call, [None if b is None else b.lo for b in boxes])
-    points = all(b is None or b.lo is b.hi for b in boxes)
-    hi = lo if points else _kernel(call, [None if b is None else b.hi for b in boxes])
+    if all(b is None or b.lo is b.hi for b in boxes):
+        y = allocate(call.bound.out, wide(call.dtype))
+        _kernel(call, [None if b is None else b.lo for b in boxes], y)
+        return Interval.between(y, y)
+    lo, hi = _both(call)
+    _kernel(call, [None if b is None else b.lo for b in boxes], lo)
+    _kernel(call, [None if b is None else b.hi for b in boxes], hi)
     return Interval.between(lo, hi)
 
 
@@ -237,36 +304,42 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
     a, _, k = _factors(terms, wide(call.dtype), 4)
     box, arrays = boxes[at], [None if b is None else b.lo for b in boxes]
     assert box is not None
+    lo, hi = _both(call)
 
-    def kernel(x: Array) -> Array:
+    def kernel(x: Array, y: Array) -> Array:
         arrays[at] = x
-        return _kernel(call, arrays)
+        return _kernel(call, arrays, y)
 
-    tiny = np.finfo(box.dtype).smallest_subnormal
-    s = box.dtype.type(tiny * 4 * (k + 1))
+    s = np.finfo(box.dtype).smallest_subnormal * box.dtype.type(4 * (k + 1))
     point = box.lo is box.hi
-    low = kernel(box.lo)
-    high = low if point else kernel(box.hi)
-    positive = box.lo.min() >= 0
+    kernel(box.lo, lo)
+    if not point:
+        kernel(box.hi, hi)
+    positive = bool(box.lo.min() >= 0)
     if positive:
-        sizes = high
-    elif point:
-        sizes = kernel(np.abs(box.lo, out=np.empty_like(box.lo)))
+        sizes = lo if point else hi
     else:
-        sizes = np.negative(box.lo, out=np.empty_like(box.lo))
-        sizes = kernel(np.maximum(sizes, box.hi, out=sizes))
-    # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflows.
-    if not sizes.max() < 2.0 ** (np.finfo(box.dtype).maxexp // 2):
-        return None
-    room, hi = np.empty_like(low), np.empty_like(low) if point else high
-    np.multiply(sizes, a, out=room)
-    room += s
-    np.add(high, room, out=hi)
-    if positive and not point:
-        np.multiply(low, a, out=room)
+        greatest = _memory.like(box.lo, "size")
+        for low, high, size, _ in _pieces(box.lo, box.hi, greatest):
+            if point:
+                np.abs(low, out=size)
+            else:
+                np.maximum(np.negative(low, out=size), high, out=size)
+        sizes = kernel(greatest, _memory.like(lo, "sizes"))
+    top = 0.0
+    for low, high, size, room in _pieces(lo, hi, sizes):
+        top = max(top, float(size.max()))
+        np.multiply(size, a, out=room)
         room += s
-    lo = np.subtract(low, room, out=room)
-    return Interval.between(np.maximum(lo, 0, out=lo) if positive else lo, hi)
+        np.add(low if point else high, room, out=high)
+        if positive and not point:
+            np.multiply(low, a, out=room)
+            room += s
+        low -= room
+        if positive:
+            np.maximum(low, 0, out=low)
+    # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
+    return Interval.between(lo, hi) if top < 2.0 ** (np.finfo(box.dtype).maxexp // 2) else None
 
 
 def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], added: int | None) -> Interval | None:
@@ -278,58 +351,77 @@ def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], adde
         (second.lo is second.hi) == (first.lo is first.hi) and second.lo.size < first.lo.size
     ):
         at, first, second = (at[1], at[0]), second, first
-    bias = None if added is None else boxes[added]
     arrays = [None if v is None else v.lo for v in boxes]
 
-    def kernel(x: Array, w: Array, plus: Array | None) -> Array:
+    def kernel(x: Array, w: Array, plus: Array | None, y: Array) -> Array:
         arrays[at[0]], arrays[at[1]] = x, w
         if added is not None:
             arrays[added] = plus
-        return _kernel(call, arrays)
+        return _kernel(call, arrays, y)
 
-    (c, r), (d, q) = _centre(first), _centre(second)
-    a, b, k = _factors(terms, dtype, 4 if q is None else 6)
-    middle, beside = (None, None) if bias is None else _centre(bias)
-    y = kernel(c, d, middle)
+    wide_weights = second.lo is not second.hi
+    a, b, k = _factors(terms, dtype, 6 if wide_weights else 4)
+    c, carried, reach = _centre(first, a, b, "x", reach=wide_weights)
+    d, q, _ = _centre(second, dtype.type(0), dtype.type(1), "w") if wide_weights else (second.lo, None, None)
+    bias = None if added is None else boxes[added]
+    middle, beside = (None, None) if bias is None else _centre(bias, a, b, "b")[:2]
 
-    size, weight = np.abs(c), np.abs(d)
-    tiny = float(np.finfo(dtype).smallest_subnormal)
-    greatest = float(weight.max()) + (0 if q is None else float(q.max()))
-    s = dtype.type(4 * tiny * (3 * k + 4 + terms * greatest))
+    lo, hi = _both(call)
+    kernel(c, d, middle, hi)
+    weight, greatest = _memory.like(d, "weight"), 0.0
+    for cell, size, _ in _pieces(d, weight):
+        greatest = max(greatest, float(np.abs(cell, out=size).max()))
     if q is not None:
-        reach = size if r is None else size + r
-        reach *= b
-    carried = np.multiply(size, a, out=None if q is not None and r is None else size)
-    if r is not None:
-        carried += np.multiply(r, b, out=r)
+        greatest += float(q.max())
+    s = dtype.type(4 * float(np.finfo(dtype).smallest_subnormal) * (3 * k + 4 + terms * greatest))
     plus = None
     if added is not None:
         plus = np.full(call.bound.out[-1 - (call.bound.d or 0)], s, dtype)
-        if middle is not None:
-            plus += np.abs(middle) * a
         if beside is not None:
-            plus += beside * b
-    room = kernel(carried, weight, plus)
-    if plus is None:
-        room += s
-    if q is not None:
-        room += kernel(reach, q, None)
-    lo = np.subtract(y, room, out=np.empty_like(y))
-    hi = np.add(y, room, out=y)
-    if not (np.isfinite(hi.max()) and np.isfinite(hi.min())):
+            plus += beside
+    kernel(carried, weight, plus, lo)
+    more = None if q is None else kernel(reach, q, None, _memory.like(lo, "sizes"))
+    least, most = np.inf, -np.inf
+    for room, y, extra, high in _pieces(lo, hi, lo if more is None else more):
+        if plus is None:
+            room += s
+        if more is not None:
+            room += extra
+        np.add(y, room, out=high)
+        least, most = min(least, float(high.min())), max(most, float(high.max()))
+        np.subtract(y, room, out=room)
+        y[...] = high
+    if not (np.isfinite(least) and np.isfinite(most)):
         _refuse_nan(boxes)
         if hi.size * terms <= FEW:
             return None
-        lost = ~np.isfinite(room) | np.isnan(lo) | (lo == inf) | (hi == -inf)
+        lost = np.isnan(lo) | np.isnan(hi) | (lo == inf) | (hi == -inf)
         lo[lost], hi[lost] = -inf, inf
     return Interval.between(lo, hi)
 
 
-def _centre(box: Interval) -> tuple[Array, Array | None]:
-    """A number inside each interval of a box, and the distance of its farther end, rounded (by u at most)."""
-    if box.lo is box.hi:
-        return box.lo, None
-    c = np.add(box.lo, box.hi)
-    c *= c.dtype.type(0.5)
-    r = np.subtract(box.hi, c)
-    return c, np.maximum(r, np.subtract(c, box.lo), out=r)
+def _centre(box: Interval, a: Any, b: Any, slot: str, *, reach: bool = False) -> tuple[Array, Array, Array]:
+    """(c, A*|c| + B*r, B*(|c| + r)): c a number inside each interval of a box, r the distance of its farther end.
+
+    c is where half the sum of the ends is rounded to, so it is between them. The third is asked for of boxes only.
+    """
+    point = box.lo is box.hi
+    c = box.lo if point else _memory.like(box.lo, f"{slot}: c")
+    carried, most = (_memory.like(box.lo, f"{slot}: {name}") for name in ("carried", "reach"))
+    for lo, hi, centre, r, far, size in _pieces(box.lo, box.hi, c, carried, most if reach else carried):
+        if not point:
+            np.add(lo, hi, out=centre)
+            centre *= centre.dtype.type(0.5)
+            np.subtract(hi, centre, out=r)
+            np.maximum(r, np.subtract(centre, lo, out=size), out=r)
+        np.abs(centre, out=size)
+        if reach:
+            np.add(size, r, out=far)
+            far *= b
+        size *= a
+        if point:
+            r[...] = size
+        else:
+            r *= b
+            r += size
+    return c, carried, most
