@@ -191,7 +191,7 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
 # ---- kernels
 
 
-CHUNK = 1 << 14  # cells that stay in the cache while a few operations pass over them
+CHUNK = 1 << 15  # cells that stay in the cache while a few operations pass over them
 MOST = 1 << 26  # bytes of one array that is kept
 
 
@@ -315,7 +315,7 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
     kernel(box.lo, lo)
     if not point:
         kernel(box.hi, hi)
-    positive = bool(box.lo.min() >= 0)
+    positive = all(bool(low.min() >= 0) for low, _ in _pieces(box.lo))  # the first that is not ends it
     if positive:
         sizes = lo if point else hi
     else:
@@ -332,10 +332,7 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
         np.multiply(size, a, out=room)
         room += s
         np.add(low if point else high, room, out=high)
-        if positive and not point:
-            np.multiply(low, a, out=room)
-            room += s
-        low -= room
+        low -= np.add(np.multiply(low, a, out=room), s, out=room) if positive and not point else room
         if positive:
             np.maximum(low, 0, out=low)
     # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
