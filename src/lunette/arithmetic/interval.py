@@ -44,8 +44,9 @@ negative, M is the sum itself. Boxes are no more than 4*gamma(h)*M + 2 ulp too w
 
 from __future__ import annotations
 
+import atexit
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, inf, prod
@@ -72,6 +73,7 @@ from lunette.array import (
 from lunette.errors import ArgumentError
 from lunette.number import OBJECT, Array, Interval, above, allocate, below, each
 from lunette.op import Op, Request, check_shape
+from lunette.ops.avg_pool import AvgPool
 from lunette.ops.derivative import Jvp, Vjp
 
 Boxes = list[Interval | None]
@@ -156,7 +158,7 @@ def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) 
             box = _sums(call, boxes, terms)
     if box is None:
         box = by_specification_of(call, boxes)
-    elif np.isnan(box.lo.max()):
+    elif np.isnan(box.lo.max()):  # an exact operator, or one with bounds of its own, that met a NaN
         _refuse_nan(boxes)
     return outward.rounded(box.lo, box.hi, call.dtype)
 
@@ -191,7 +193,7 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
 # ---- kernels
 
 
-CHUNK = 1 << 15  # cells that stay in the cache while a few operations pass over them
+CHUNK = 1 << 16  # cells that stay in the cache while a few operations pass over them
 MOST = 1 << 26  # bytes of one array that is kept
 
 
@@ -216,15 +218,17 @@ _memory = _Memory()
 
 def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
     """Dense arrays of one shape in parts that fit into the cache, and a part to write to."""
-    flat = [a.reshape(-1) for a in (*arrays, _memory.like(arrays[0].reshape(-1)[:CHUNK], "piece"))]
-    for at in range(0, flat[0].size, CHUNK):
-        *parts, room = [f[at : at + CHUNK] for f in flat[:-1]] + [flat[-1]]
+    flat = [a.reshape(-1) for a in arrays]
+    size = flat[0].size
+    room = _memory.like(flat[0][:CHUNK], "piece")
+    for at in range(0, size, CHUNK):
+        parts = flat if size <= CHUNK else [f[at : at + CHUNK] for f in flat]
         yield *parts, room[: parts[0].size]
 
 
 def _both(call: Call) -> tuple[Array, Array]:
     """The two ends of the result in one block, which the next call finds again: two would go back to the system."""
-    block = allocate((2, *call.bound.out), wide(call.dtype))
+    block = np.empty((2, *call.bound.out), wide(call.dtype))
     return block[0, ...], block[1, ...]
 
 
@@ -239,7 +243,7 @@ def _kernel(call: Call, arrays: Sequence[Array | None], y: Array) -> Array:
 
 def _end_by_end(call: Call, boxes: Boxes) -> Interval:
     if all(b is None or b.lo is b.hi for b in boxes):
-        y = allocate(call.bound.out, wide(call.dtype))
+        y = np.empty(call.bound.out, wide(call.dtype))
         _kernel(call, [None if b is None else b.lo for b in boxes], y)
         return Interval.between(y, y)
     lo, hi = _both(call)
@@ -301,31 +305,37 @@ def _sums(call: Call, boxes: Boxes, terms: int) -> Interval | None:
 
 
 def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | None:
-    a, _, k = _factors(terms, wide(call.dtype), 4)
-    box, arrays = boxes[at], [None if b is None else b.lo for b in boxes]
+    box, (lo, hi) = boxes[at], _both(call)
     assert box is not None
-    lo, hi = _both(call)
+    a, _, k = _factors(terms, lo.dtype, 4)
+    s = np.finfo(lo.dtype).smallest_subnormal * lo.dtype.type(4 * (k + 1))
+    top = 0.0
+    for part in _planes(call, boxes, at, lo, hi):
+        top = max(top, _move_apart(*part, a, s))
+    # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
+    return Interval.between(lo, hi) if top < 2.0 ** (np.finfo(lo.dtype).maxexp // 2) else None
 
-    def kernel(x: Array, y: Array) -> Array:
-        arrays[at] = x
-        return _kernel(call, arrays, y)
 
-    s = np.finfo(box.dtype).smallest_subnormal * box.dtype.type(4 * (k + 1))
-    point = box.lo is box.hi
-    kernel(box.lo, lo)
+def _move_apart(
+    kernel: Callable[[Array, Array], None], least: Array, most: Array, lo: Array, hi: Array, a: Any, s: Any
+) -> float:
+    """Fill in the bounds of sums of the cells of a box; the greatest sum of magnitudes."""
+    point = least is most
+    kernel(least, lo)
     if not point:
-        kernel(box.hi, hi)
-    positive = all(bool(low.min() >= 0) for low, _ in _pieces(box.lo))  # the first that is not ends it
+        kernel(most, hi)
+    few = least.reshape(-1)[:256]  # most data that are not positive show it here
+    positive = bool(few.min() >= 0) and bool(least.min() >= 0)
     if positive:
         sizes = lo if point else hi
     else:
-        greatest = _memory.like(box.lo, "size")
-        for low, high, size, _ in _pieces(box.lo, box.hi, greatest):
+        greatest, sizes = _memory.like(least, "size"), _memory.like(lo, "sizes")
+        for low, high, size, _ in _pieces(least, most, greatest):
             if point:
                 np.abs(low, out=size)
             else:
                 np.maximum(np.negative(low, out=size), high, out=size)
-        sizes = kernel(greatest, _memory.like(lo, "sizes"))
+        kernel(greatest, sizes)
     top = 0.0
     for low, high, size, room in _pieces(lo, hi, sizes):
         top = max(top, float(size.max()))
@@ -335,8 +345,38 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
         low -= np.add(np.multiply(low, a, out=room), s, out=room) if positive and not point else room
         if positive:
             np.maximum(low, 0, out=low)
-    # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
-    return Interval.between(lo, hi) if top < 2.0 ** (np.finfo(box.dtype).maxexp // 2) else None
+    return top
+
+
+Planes = tuple[Callable[[Array, Array], None], Array, Array, Array, Array]
+
+
+def _planes(call: Call, boxes: Boxes, at: int, lo: Array, hi: Array) -> Iterator[Planes]:
+    """A kernel, the ends that it takes and those to be filled: of pools a few planes at a time, which stay in cache."""
+    box, bound = boxes[at], call.bound
+    assert box is not None
+    arrays = [None if b is None else b.lo for b in boxes]
+
+    def whole(x: Array, y: Array) -> None:
+        arrays[at] = x
+        _kernel(call, arrays, y)
+
+    if not isinstance(bound.op, AvgPool):
+        yield whole, box.lo, box.hi, lo, hi
+        return
+    channels, *space = bound.shapes[0] or ()
+    planes = prod(bound.batch) * channels
+    few = next(n for n in range(max(1, min(planes, 2 * CHUNK // prod(space))), 0, -1) if planes % n == 0)
+    forward = _kernel_of(bound.op, lo.dtype, (few, *space))
+    point = box.lo is box.hi
+    parts = [v.reshape(planes // few, few, *v.shape[len(bound.batch) + 1 :]) for v in (box.lo, box.hi, lo, hi)]
+    for least, most, low, high in zip(*parts, strict=True):
+        yield forward, least, least if point else most, low, high
+
+
+@lru_cache(maxsize=1024)  # forgotten at the end of the process, so that the compiled core sees its tables go
+def _kernel_of(op: Op, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    return op.kernels(dtype, 1, (shape,)).forward
 
 
 def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], added: int | None) -> Interval | None:
@@ -422,3 +462,6 @@ def _centre(box: Interval, a: Any, b: Any, slot: str, *, reach: bool = False) ->
             r *= b
             r += size
     return c, carried, most
+
+
+atexit.register(_kernel_of.cache_clear)
