@@ -396,7 +396,7 @@ ARITHMETIC: dict[str, Arithmetic] = {}
 @on_arrays
 def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
     """The operator on arrays."""
-    if arithmetic != "fast" and _is_other(arithmetic):
+    if _is_other(arithmetic):
         return ARITHMETIC[arithmetic](kind, operands, options)
     quick = _quickly(kind, operands, arithmetic, options)
     if quick is not None:
