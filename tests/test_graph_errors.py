@@ -619,7 +619,8 @@ def test_g9_one_array_per_input() -> None:
     refused(
         lambda: prog().run(np.zeros(2, "f"), arithmetic="x"),
         ln.ArgumentError,
-        'Program.run [D9] needs arithmetic among "fast"; got arithmetic=\'x\'. Leave it out for "fast".',
+        'Program.run [D9] needs arithmetic among "fast", "rounded", "interval"; got arithmetic=\'x\'. '
+        'Leave it out for "fast".',
     )
 
 

@@ -640,3 +640,9 @@ def test_torch_agrees_wherever_no_difference_is_listed(operator: str, d: int) ->
         assert not found, f"{sorted(found)} at {setting}\nlunette: {ours}\ntorch: {theirs}"
         agreed += not isinstance(ours["y"], str) and not isinstance(theirs["y"], str)
     assert agreed > SETTINGS * 0.7, "too few settings that both define"
+
+
+def test_boxes_of_tensors_give_boxes_of_tensors() -> None:
+    x = torch.arange(16.0).reshape(1, 1, 4, 4)
+    y = ln.max_pool(ln.Interval(x, x + 1), 2, arithmetic="interval")
+    assert y.lo.tolist() == [[[[5, 7], [13, 15]]]] and isinstance(y.hi, torch.Tensor) and y.shape == (1, 1, 2, 2)

@@ -32,6 +32,7 @@ from lunette.errors import ArgumentError, DTypeError, meant, shown, speaking
 from lunette.number import (
     OBJECT,
     Array,
+    Interval,
     allocate,
     as_dtype,
     cells_in,
@@ -326,6 +327,14 @@ def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, op
     return _BOUND[key]
 
 
+def bound_before(
+    kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, options: Sequence[Any]
+) -> Bound | None:
+    """What `bound_to` remembers."""
+    facts = tuple([None if a is None else (a.shape, a.dtype) for a in arrays])
+    return _BOUND.get(key_of(kind, facts, arithmetic, options))
+
+
 def _bound_to(kind: type[Op], arrays: Sequence[Array | None], options: Sequence[Any]) -> Bound:
     bound = bind(kind, [None if a is None else a.shape for a in arrays], 2, options)
     with speaking(kind.name, bound.d):
@@ -388,11 +397,13 @@ ARITHMETIC: dict[str, Arithmetic] = {}
 @on_arrays
 def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
     """The operator on arrays."""
-    if type(arithmetic) is str and arithmetic != "fast" and _is_other(arithmetic):
+    if _is_other(arithmetic):
         return ARITHMETIC[arithmetic](kind, operands, options)
     quick = _quickly(kind, operands, arithmetic, options)
     if quick is not None:
         return quick
+    if _is_boxed(operands):
+        return ARITHMETIC["interval"](kind, operands, options)
     call = prepare(Request(kind, tuple(operands), arithmetic, options))
     op, out = call.bound.op, call.bound.out
     with computing(kind, call.bound.d, *call.arrays):
@@ -414,6 +425,13 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple
 def _is_other(arithmetic: object) -> bool:
     """An arithmetic that exists and is not the fast one."""
     return isinstance(arithmetic, str) and arithmetic in ARITHMETIC
+
+
+def _is_boxed(operands: Any) -> bool:
+    """Whether there is a box among float arrays: bounds are what it asks for, whatever the arithmetic."""
+    if not isinstance(operands, tuple | list) or not any(isinstance(a, Interval) for a in operands):
+        return False
+    return any(getattr(a, "dtype", OBJECT) != OBJECT for a in operands)
 
 
 def _quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Array | None:
@@ -520,13 +538,13 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
         full = (
             (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if isinstance(tangents, tuple | list) else None
         )
-        if _is_other(arithmetic):
-            asked = request_at(function, kind, primals, options)
-            check_tangents(tangents, primals)
-            return run(derivative.jvp_of(kind), (*asked.operands, *(full or ())), arithmetic, asked.options)
         quick = _derived_quickly(function, kind, primals, full, arithmetic, options, (derivative.jvp_of(kind),))
         if quick is not None:
             return quick[0]
+        if _is_other(arithmetic) or _is_boxed(primals) or _is_boxed(tangents):
+            asked = request_at(function, kind, primals, options)
+            check_tangents(tangents, primals)
+            return run(derivative.jvp_of(kind), (*asked.operands, *(full or ())), arithmetic, asked.options)
         call = _at(function, kind, primals, arithmetic, options)
         op = call.bound.op
         with computing(kind, call.bound.d, *call.arrays):
@@ -555,12 +573,12 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
         given = len(primals) if isinstance(primals, tuple | list) else 0
         asked = [derivative.vjp_of(kind, p) for p in range(min(given, len(kind.arrays)))]
-        if _is_other(arithmetic):
-            at = request_at(function, kind, primals, options)
-            return tuple(run(derived, (*at.operands, cotangent), arithmetic, at.options) for derived in asked)
         quick = _derived_quickly(function, kind, primals, (cotangent,), arithmetic, options, asked)
         if quick is not None:
             return quick
+        if _is_other(arithmetic) or _is_boxed(primals) or _is_boxed((cotangent,)):
+            at = request_at(function, kind, primals, options)
+            return tuple(run(derived, (*at.operands, cotangent), arithmetic, at.options) for derived in asked)
         call = _at(function, kind, primals, arithmetic, options)
         with computing(kind, call.bound.d, *call.arrays):
             if cotangent is None:

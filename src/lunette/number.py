@@ -134,7 +134,7 @@ def primal(a: Number) -> Number:
 # ---- intervals
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Interval:
     """Every number from lo to hi. Float ends are rounded outward, exact ends (int, Fraction) stay exact.
 
@@ -143,6 +143,13 @@ class Interval:
     True
     >>> Interval(-1, 2) * Interval(3, 4)
     Interval(lo=-4, hi=8)
+
+    The ends may be whole arrays of one shape: a box, what arithmetic="interval" takes and gives. A box has a shape, a
+    dtype and parts; it contains an array, or another box, that lies inside of it cell by cell.
+
+    >>> box = Interval(np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32))
+    >>> box, box[0, 0], np.full((2, 3), 0.5) in box
+    (Interval(float32 of shape (2, 3), no wider than 1.0), Interval(lo=0.0, hi=1.0), True)
     """
 
     lo: Number
@@ -151,14 +158,18 @@ class Interval:
     def __post_init__(self) -> None:
         if self.hi is None:
             object.__setattr__(self, "hi", self.lo)
-        got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
+        if type(self.lo) in _PLAIN and type(self.hi) in _PLAIN and self.lo <= self.hi:
+            return
         try:
-            if any(np.asarray(end).dtype.kind in "bcmMSU" for end in (self.lo, self.hi)):
+            lo, hi = np.asarray(self.lo), np.asarray(self.hi)
+            if lo.dtype.kind in "bcmMSU" or hi.dtype.kind in "bcmMSU":
                 raise TypeError  # numpy compares these, but they are not real numbers
-            ordered = np.shape(self.lo) == np.shape(self.hi) and bool(np.all(np.less_equal(self.lo, self.hi)))
-        except (TypeError, ValueError) as error:
+            ordered = lo.shape == hi.shape and bool(np.all(lo <= hi))
+        except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: torch, of a tensor that requires grad
+            got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
             raise DTypeError("N4", "ends with an order", got, "Pass two real numbers.", who="Interval") from error
         if not ordered:
+            got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
             raise ArgumentError(
                 "N4", "lo <= hi and no NaN", got, "Swap the ends, or pass one for a point.", who="Interval"
             )
@@ -168,14 +179,59 @@ class Interval:
         """Any real number as a point."""
         return a if isinstance(a, Interval) else Interval(a)
 
+    @staticmethod
+    def between(lo: Number, hi: Number) -> Interval:
+        """The interval of ends that are known to be in order: large boxes are not looked at again."""
+        box = object.__new__(Interval)
+        object.__setattr__(box, "lo", lo)
+        object.__setattr__(box, "hi", hi)
+        return box
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the ends; () for an interval of numbers."""
+        return tuple(np.shape(self.lo))
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the ends, which for plain numbers is object."""
+        return getattr(self.lo, "dtype", OBJECT)
+
+    def __getitem__(self, at: Any) -> Interval:
+        return Interval.between(self.lo[at], self.hi[at])
+
+    __iter__ = None  # numbers are no sequences
+
+    def __repr__(self) -> str:
+        if not self.shape:
+            return f"Interval(lo={_item(self.lo)!r}, hi={_item(self.hi)!r})"
+        with np.errstate(all="ignore"):
+            widths = np.asarray(self.hi) - np.asarray(self.lo)
+        wide = f", no wider than {np.nanmax(widths)}" if widths.size else ""
+        return f"Interval({self.dtype} of shape {self.shape}{wide})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Interval):
+            return NotImplemented
+        if self.shape or other.shape:
+            return np.array_equal(self.lo, other.lo) and np.array_equal(self.hi, other.hi)
+        return bool(_item(self.lo) == _item(other.lo) and _item(self.hi) == _item(other.hi))
+
+    def __hash__(self) -> int:
+        return hash((self.lo, self.hi))
+
     def __contains__(self, a: Number) -> bool:
-        return bool(self.lo <= a <= self.hi)
+        lo, hi = (a.lo, a.hi) if isinstance(a, Interval) else (a, a)
+        if not self.shape:
+            return bool(_item(self.lo) <= lo and hi <= _item(self.hi))
+        # numpy would round a plain number to the dtype of the ends before it compares; not so an array.
+        return bool(np.all(self.lo <= np.asarray(lo)) and np.all(np.asarray(hi) <= self.hi))
 
     def __add__(self, other: Number) -> Interval:
         if isinstance(other, Dual):
             return NotImplemented
         b = Interval.of(other)
-        return Interval(_sum(self.lo, b.lo, _below), _sum(self.hi, b.hi, _above))
+        return Interval(_sum(self.lo, b.lo, below), _sum(self.hi, b.hi, above))
 
     __radd__ = __add__
 
@@ -195,7 +251,7 @@ class Interval:
             return NotImplemented
         b = Interval.of(other)
         ends = [(p, q) for p in (self.lo, self.hi) for q in (b.lo, b.hi)]
-        return Interval(min(_product(p, q, _below) for p, q in ends), max(_product(p, q, _above) for p, q in ends))
+        return Interval(min(_product(p, q, below) for p, q in ends), max(_product(p, q, above) for p, q in ends))
 
     __rmul__ = __mul__
 
@@ -203,10 +259,12 @@ class Interval:
         if isinstance(other, Dual):
             return NotImplemented
         b = Interval.of(other)
-        if b.lo <= 0 <= b.hi:
-            raise ArgumentError("N4", "a divisor without zero", f"{b}", "Narrow the divisor.", who="Interval")
+        if b.lo == b.hi == 0:
+            raise ArgumentError("N4", "a divisor other than zero", f"{b}", "Divide by something.", who="Interval")
+        if b.lo <= 0 <= b.hi:  # quotients by divisors near zero: anything
+            return Interval(-math.inf, math.inf)
         ends = [(p, q) for p in (self.lo, self.hi) for q in (b.lo, b.hi)]
-        return Interval(min(_quotient(p, q, _below) for p, q in ends), max(_quotient(p, q, _above) for p, q in ends))
+        return Interval(min(_quotient(p, q, below) for p, q in ends), max(_quotient(p, q, above) for p, q in ends))
 
     def __rtruediv__(self, other: Number) -> Interval:
         return Interval.of(other) / self
@@ -226,34 +284,42 @@ class Interval:
 
     def exp(self) -> Interval:
         """E to every power in the interval."""
-        return Interval(_ball(self.lo, flint.arb.exp, _below), _ball(self.hi, flint.arb.exp, _above))
+        return Interval(_ball(self.lo, flint.arb.exp, below), _ball(self.hi, flint.arb.exp, above))
 
     def log(self) -> Interval:
         """The logarithms of the positive numbers in the interval."""
-        return Interval(_ball(max(self.lo, 0), flint.arb.log, _below), _ball(self.hi, flint.arb.log, _above))
+        return Interval(_ball(max(self.lo, 0), flint.arb.log, below), _ball(self.hi, flint.arb.log, above))
 
     def power(self, p: Number) -> Interval:
         """Non-negative numbers to a positive power."""
         to = _dyadic(p)
         return Interval(
-            _ball(max(self.lo, 0), lambda a: a**to, _below),
-            _ball(self.hi, lambda a: a**to, _above),
+            _ball(max(self.lo, 0), lambda a: a**to, below),
+            _ball(self.hi, lambda a: a**to, above),
         )
 
 
-def _below(exact: Fraction) -> float:
-    """The greatest float <= exact."""
+_PLAIN: Final = (int, float, Fraction)
+
+
+def _item(a: Number) -> Number:
+    """One of numpy's numbers as Python's, which compare exactly."""
+    return a.item() if isinstance(a, np.ndarray | np.generic) else a
+
+
+def below(exact: Number) -> float:
+    """The greatest float <= an exact number, or a float."""
     f = _nearest(exact)
     return math.nextafter(f, -math.inf) if f > exact else f
 
 
-def _above(exact: Fraction) -> float:
-    """The least float >= exact."""
+def above(exact: Number) -> float:
+    """The least float >= an exact number, or a float."""
     f = _nearest(exact)
     return math.nextafter(f, math.inf) if f < exact else f
 
 
-def _nearest(exact: Fraction) -> float:
+def _nearest(exact: Number) -> float:
     try:
         return float(exact)
     except OverflowError:
@@ -294,7 +360,7 @@ def _quotient(a: Number, b: Number, outward: Outward) -> Number:
 
 def outward_infinity(outward: Outward) -> float:
     """The end of the line in the direction that `outward` rounds."""
-    return -math.inf if outward is _below else math.inf
+    return -math.inf if outward is below else math.inf
 
 
 def _dyadic(a: Number) -> flint.arb:
@@ -312,7 +378,7 @@ def _ball(a: Number, f: Callable[[flint.arb], flint.arb], outward: Outward) -> f
     if a == math.inf:
         return math.inf
     ball = f(_dyadic(a))
-    end = ball.lower() if outward is _below else ball.upper()
+    end = ball.lower() if outward is below else ball.upper()
     if not end.is_finite():
         return outward_infinity(outward)
     if end != 0 and not _TINY < abs(end) < 1 / _TINY:  # far outside the floats: do not build the huge fraction
@@ -384,6 +450,12 @@ def is_enclosure(a: Number) -> bool:
     if isinstance(a, flint.arb):
         return not a.is_exact()
     return isinstance(a, Interval) and a.lo != a.hi
+
+
+def is_zero(a: Number) -> bool:
+    """Certainly zero."""
+    a = primal(a)
+    return bool(a.lo == a.hi == 0) if isinstance(a, Interval) else not is_enclosure(a) and bool(a == 0)
 
 
 def is_decided(a: Number) -> bool:

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, meant, shown, speaking
-from lunette.number import Array
+from lunette.number import Array, Interval
 from lunette.window import Shape, is_sequence
 
 Arrays = Sequence[Array | None]
@@ -87,6 +87,8 @@ class Op(ABC):
     """The operator is additive and homogeneous in each of these arrays alone, the others held."""
     monotone: ClassVar[bool] = False
     """Greater cells of x never make a smaller output."""
+    exact: ClassVar[bool] = False
+    """Kernels round nothing: every cell of the result is a cell of an array, or a constant."""
     cases: ClassVar[Mapping[str, Case]]
 
     @classmethod
@@ -130,6 +132,20 @@ class Op(ABC):
     @abstractmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
         """The cotangent of primal number `wrt`, given that of y."""
+
+    # Bounds: the specification on intervals, unless the operator is monotone and exact, or tells one of these.
+
+    def terms(self, shapes: Shapes) -> int | None:
+        """The most terms that a cell of the result adds up, for an operator that is a sum; None for any other.
+
+        Terms are products of one cell of each array that it is linear in (of a single array: of equal sign), and the
+        cells that it adds.
+        """
+        return None
+
+    def bounds(self, *boxes: Interval) -> Interval | None:
+        """The result for every point of boxes of float arrays, outward rounded; None has the specification do it."""
+        return None
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         """The compiled form for that many samples of these shapes."""
@@ -333,7 +349,11 @@ def outline(a: Any) -> Shape:
 
 def check_arithmetic(asked: Request) -> None:
     """Rule D9."""
-    given: object = asked.arithmetic
+    check_name(asked.arithmetic)
+
+
+def check_name(given: object) -> None:
+    """Rule D9, the name of an arithmetic."""
     if not isinstance(given, str) or given not in ARITHMETICS:
         names = ", ".join(f'"{a}"' for a in ARITHMETICS)
         got = f"arithmetic={shown(given)}"

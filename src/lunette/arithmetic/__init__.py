@@ -1,5 +1,6 @@
 """Arithmetics other than "fast": correctly rounded results and sound bounds."""
 
+from lunette.arithmetic import interval as _interval
 from lunette.arithmetic import round_conv as _round_conv  # noqa: F401 (it registers the convolutions)
 from lunette.arithmetic import round_glue as _round_glue  # noqa: F401 (it registers matrix products and reductions)
 from lunette.arithmetic import round_pool as _round_pool  # noqa: F401 (it registers the pools)
@@ -7,3 +8,4 @@ from lunette.arithmetic.rounded import rounded as _rounded
 from lunette.array import ARITHMETIC
 
 ARITHMETIC["rounded"] = _rounded
+ARITHMETIC["interval"] = _interval.run

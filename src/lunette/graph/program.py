@@ -14,8 +14,8 @@ from lunette.array import FLOAT, HALF, give, one_kind, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
 from lunette.graph.graph import Graph, Node, Var, short
 from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
-from lunette.number import OBJECT, Array, allocate, as_dtype, cells_of, each, is_real
-from lunette.op import Op, apply
+from lunette.number import OBJECT, Array, Interval, allocate, as_dtype, cells_of, each, is_real
+from lunette.op import Op, apply, check_name
 from lunette.ops.glue import dtype_name
 from lunette.window import integer
 
@@ -139,11 +139,46 @@ class Program:
         return given[0] if len(given) == 1 else tuple(given)
 
     def run(self, *inputs: Any, arithmetic: str = "fast", **named: Any) -> Any:
-        """The outputs in an arithmetic."""
-        if arithmetic != "fast":
-            got = f"arithmetic={shown(arithmetic)}"
-            raise ArgumentError("D9", 'arithmetic among "fast"', got, 'Leave it out for "fast".', who="Program.run")
-        return self(*inputs, **named)
+        """The outputs in an arithmetic; all but "fast" compute node by node.
+
+        With "interval" the inputs are boxes (`ln.Interval` of arrays) or points, and so are the weights among them.
+
+        >>> import numpy as np, lunette as ln
+        >>> g = ln.Graph()
+        >>> g.output(ln.relu(ln.mul(g.input((2,), name="x"), np.float32([2, -4]))))
+        >>> y = g.compile().run(ln.Interval(np.zeros(2, np.float32), np.ones(2, np.float32)), arithmetic="interval")
+        >>> y.lo, y.hi
+        (array([0., 0.], dtype=float32), array([2., 0.], dtype=float32))
+        """
+        with speaking("Program.run"):
+            check_name(arithmetic)
+        if arithmetic == "fast":
+            return self(*inputs, **named)
+
+        def end(name: str) -> tuple[list[Array], str]:
+            def of(a: Any) -> Any:
+                return getattr(a, name) if isinstance(a, Interval) else a
+
+            return self._take([of(a) for a in inputs], {k: of(a) for k, a in named.items()})
+
+        boxes: list[Any]
+        boxes, kind = end("lo")
+        if arithmetic == "interval":
+            # Labels are integers, not measured: they have no box.
+            both = zip(boxes, end("hi")[0], strict=True)
+            boxes = [lo if lo is hi or lo.dtype.kind != "f" else Interval(lo, hi) for lo, hi in both]
+
+        def compute(n: Node, operands: list[Any]) -> Any:
+            assert n.kind is not None
+            return apply(n.kind, operands, arithmetic, *n.options)
+
+        known = dict(self.graph.each(boxes, compute))
+        results = [known[i] for i in self.graph.outputs]
+        if arithmetic == "interval":
+            given = [Interval.between(give(b.lo, kind), give(b.hi, kind)) for b in map(Interval.of, results)]
+        else:
+            given = [give(r, kind) for r in results]
+        return given[0] if len(given) == 1 else tuple(given)
 
     def _take(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Array], str]:
         """Rule G9."""

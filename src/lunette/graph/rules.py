@@ -15,7 +15,7 @@ def rules() -> dict[str, frozenset[str]]:
 
     >>> import lunette as ln
     >>> sorted(ln.rules()["max_pool"])
-    ['jvp', 'kernel', 'spec', 'vjp']
+    ['interval', 'jvp', 'kernel', 'rounded', 'spec', 'vjp']
     """
     return {name: frozenset(_rules(kind)) for name, kind in kinds().items()}
 

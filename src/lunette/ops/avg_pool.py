@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from numbers import Rational
 from typing import Any, ClassVar, Self
 
@@ -84,7 +85,25 @@ class AvgPool(Pool):
 
         return (self.scatter(shares, x, g),)
 
-    # ---- bounds   (derived: the specification on intervals; linear)
+    # ---- bounds   (derived: a sum of terms of one sign, where the divisor is no number that could overflow)
+
+    def terms(self, shapes: Shapes) -> int | None:
+        tables = self._tables(shapes)
+        divisor = self.divisor or prod(int(t.inside.max()) for t in tables)
+        return prod(int(t.count.max()) for t in tables) if 0 < divisor < 2**60 else None
+
+    def terms_back(self, shapes: Shapes, wrt: int) -> int | None:
+        """The same for the VJP: the most windows that a cell is in."""
+        if self.terms(shapes) is None:
+            return None
+        most = 1
+        for t in self._tables(shapes):
+            windows = np.zeros(t.n + 1, np.int64)
+            for tap in range(int(t.count.max())):
+                at = np.asarray(t.first)[t.count > tap] + tap * t.step
+                np.add.at(windows, at, 1)
+            most *= int(windows.max())
+        return most
 
     # ---- kernels
 

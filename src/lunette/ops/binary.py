@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import _native, outward
 from lunette.number import (
     Array,
     Dual,
@@ -109,6 +109,9 @@ class Add(Binary):
     def cell(self, a: Number, b: Number) -> Number:
         return a + b
 
+    def bounds(self, *boxes: Interval) -> Interval:
+        return outward.add(*boxes)
+
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
         return t
@@ -121,6 +124,9 @@ class Sub(Binary):
 
     def cell(self, a: Number, b: Number) -> Number:
         return a - b
+
+    def bounds(self, *boxes: Interval) -> Interval:
+        return outward.add(boxes[0], outward.neg(boxes[1]))
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
@@ -135,6 +141,9 @@ class Mul(Binary):
 
     def cell(self, a: Number, b: Number) -> Number:
         return a * b
+
+    def bounds(self, *boxes: Interval) -> Interval:
+        return outward.mul(*boxes)
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
@@ -152,6 +161,9 @@ class Div(Binary):
     def cell(self, a: Number, b: Number) -> Number:
         return divide(a, b)
 
+    def bounds(self, *boxes: Interval) -> Interval:
+        return outward.div(*boxes)
+
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
         return mul(div(mul(t, z), y), -1) if wrt else div(t, y)
@@ -163,6 +175,7 @@ class Maximum(Binary):
     name: ClassVar[str] = "maximum"
     needs: ClassVar[str] = "order"
     monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def cell(self, a: Number, b: Number) -> Number:
         return select([a, b], "split")
@@ -178,6 +191,7 @@ class Minimum(Binary):
     name: ClassVar[str] = "minimum"
     needs: ClassVar[str] = "order"
     monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def cell(self, a: Number, b: Number) -> Number:
         return -select([-a, -b], "split")
@@ -203,6 +217,10 @@ class Gate(Binary):
         if is_enclosure(a) and not (a > 0 or a < 0):
             return Interval(0, 1) * b if isinstance(a, Interval) else type(a)(0.5, 0.5) * b
         return b if a > 0 else 0 * b
+
+    def bounds(self, *boxes: Interval) -> Interval:
+        x, t = boxes
+        return outward.either(t, outward.point(0, t), x.lo > 0, x.hi <= 0)
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -161,7 +161,35 @@ class Conv(Differentiable):
         d = len(shape_of(primals[1])) - 2
         return broadcast_to(reshape(tangents[2], (out[-d - 1], *(1,) * d)), out)
 
-    # ---- bounds   (derived: the specification on intervals; linear in x)
+    # ---- bounds   (derived: a sum of products)
+
+    def terms(self, shapes: Shapes) -> int:
+        x, w, b = shapes
+        assert x is not None and w is not None
+        return x[0] // self.groups * self.taps_of_an_output(x) + (b is not None)
+
+    def terms_back(self, shapes: Shapes, wrt: int) -> int:
+        """The same for the VJP in array number `wrt`, of one sample."""
+        x, w, _ = shapes
+        assert x is not None and w is not None
+        out = self.shape(x, w)
+        if wrt == 0:
+            return out[0] // self.groups * self.taps_of_an_input(x)
+        # A kernel cell joins an input cell with one output cell at most, and the other way round.
+        return prod(out[1:]) if wrt == 2 else min(prod(x[1:]), prod(out[1:]))
+
+    def taps_of_an_output(self, x: Shape) -> int:
+        """The most input cells of a channel that an output cell reads."""
+        return prod(map(min, self._kernel(), x[1:]))
+
+    def taps_of_an_input(self, x: Shape) -> int:
+        """The most output cells of a channel that read an input cell: i = o*stride - lo + k*dilation for few k."""
+        return prod(map(min, self._kernel(every_stride=True), self.window.out(x[1:])))
+
+    def _kernel(self, every_stride: bool = False) -> list[int]:
+        """The size of the kernel on each axis, or how many of its cells are whole strides apart."""
+        axes: Any = self.window.axes
+        return [-(-a.kernel // (a.stride // gcd(a.stride, a.dilation) if every_stride else 1)) for a in axes]
 
     # ---- kernels
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Self
 
 from lunette import _native
@@ -56,7 +57,13 @@ class ConvTranspose(Conv):
 
     # ---- derivatives   (those of conv)
 
-    # ---- bounds   (derived: the specification on intervals; linear in x)
+    # ---- bounds   (those of conv, with input and output in each other's place)
+
+    def taps_of_an_output(self, x: Shape) -> int:
+        return prod(map(min, self._kernel(every_stride=True), x[1:]))
+
+    def taps_of_an_input(self, x: Shape) -> int:
+        return prod(map(min, self._kernel(), self.window.out(x[1:])))
 
     # ---- kernels   (those of the convolution whose adjoint this is: y is its input, x its output)
 

@@ -53,6 +53,10 @@ class Differentiable(Op):
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
         return apply(vjp_of(cls, wrt), (*primals, g), "fast", *options)
 
+    def terms_back(self, shapes: Shapes, wrt: int) -> int | None:
+        """`terms` of the VJP in array number `wrt`, for one sample."""
+        return None
+
     @classmethod
     def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Sequence[Any], s: Sequence[Any]) -> Any:
         """The derivative of the JVP in the direction of t, as the primals move in the direction of s."""
@@ -162,6 +166,9 @@ class Vjp(Derivative):
         *own, g = arrays
         assert g is not None
         return self.op.vjp(own, g)[self.wrt]
+
+    def terms(self, shapes: Shapes) -> int | None:
+        return self.op.terms_back(shapes[:-1], self.wrt)
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         kernels = self.op.kernels(dtype, batch, shapes[:-1]).vjp

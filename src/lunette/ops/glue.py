@@ -57,6 +57,8 @@ class Layout(Glue):
     """Linear in x, whose cells it moves."""
 
     linear_in: ClassVar[tuple[int, ...]] = (0,)
+    monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:

@@ -162,6 +162,8 @@ class Concat(Glue):
 
     name: ClassVar[str] = "concat"
     arrays: ClassVar[tuple[str, ...]] = ("x", "y")
+    monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
     variadic: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = {
         "rows": case((2, 3), (1, 3)),

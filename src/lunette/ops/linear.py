@@ -90,6 +90,11 @@ class MatMul(Glue):
             return make(cls, (b, g), turn_b, True) if turn_a else make(cls, (g, b), False, not turn_b)
         return make(cls, (g, a), True, turn_a) if turn_b else make(cls, (a, g), not turn_a, False)
 
+    def terms(self, shapes: Shapes) -> int:
+        x, y = shapes
+        assert x is not None and y is not None
+        return self.sizes(x, y)[2]
+
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         x, y = shapes
         assert x is not None and y is not None

@@ -38,6 +38,7 @@ class OneHot(Glue):
     name: ClassVar[str] = "one_hot"
     arrays: ClassVar[tuple[str, ...]] = ("labels",)
     integers: ClassVar[tuple[int, ...]] = (0,)
+    exact: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = {}
 
     @classmethod

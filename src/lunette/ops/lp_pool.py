@@ -34,10 +34,10 @@ from lunette.number import (
     between_minus_one_and_one,
     divide,
     is_decided,
-    is_enclosure,
     is_infinite,
     is_nan,
     is_real,
+    is_zero,
     like,
     magnitude,
     power,
@@ -133,7 +133,7 @@ class LpPool(Pool):
         if self.p == 1:
             return [self._weight(c, 1, True) for c in cells]
         scale, relative = self.norm(cells)
-        if not is_enclosure(relative) and primal(relative) == 0:
+        if is_zero(relative):
             return [0 * c for c in cells]
         sizes = [divide(magnitude(c), scale) for c in cells]
         return [self._weight(c, divide(s, relative), is_decided(relative)) for c, s in zip(cells, sizes, strict=True)]

@@ -38,6 +38,7 @@ class MaxPool(Pool):
     name: ClassVar[str] = "max_pool"
     needs: ClassVar[str] = "order"
     monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
     selects: ClassVar[bool] = True
 
     # ---- shape
@@ -91,7 +92,7 @@ class MaxPool(Pool):
 
         return (self.scatter(shares, x, g),)
 
-    # ---- bounds   (derived: the specification on intervals; monotone, so the ends go to the ends)
+    # ---- bounds   (derived: monotone and exact, so the kernel takes the ends to the ends)
 
     # ---- kernels
 

@@ -81,6 +81,10 @@ class Reduction(Glue):
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         return Kernels(_native.reduce(dtype.char, self.name, list(shapes[0] or ()), list(self.axes())))
 
+    def terms(self, shapes: Shapes) -> int | None:
+        assert shapes[0] is not None
+        return prod(shapes[0][a] for a in self.axes()) if self.linear_in else None
+
     @classmethod
     def spread(cls, options: Sequence[Any], x: Any, value: Any) -> Any:
         """A value per row, given to all cells of the row."""
@@ -139,6 +143,7 @@ class Max(Reduction):
     name: ClassVar[str] = "max"
     needs: ClassVar[str] = "order"
     monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def fold(self, cells: list[Number], zero: Number) -> Number:
         return select(cells, "split")

@@ -217,7 +217,7 @@ class SmoothMaxPool(Pool):
         slope = div(sub(cls.push(options, primals, None, (x, None)), apply(cls, primals, "fast", *options)), beta)
         return div(sub(cls._variance(options, primals, x, x), mul(slope, 2)), beta)
 
-    # ---- bounds   (derived: the specification on intervals; monotone in x)
+    # ---- bounds   (derived: the specification on intervals; it uses each cell once, so they are tight in x)
 
     # ---- kernels
 

@@ -12,42 +12,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import _native, number, outward
 from lunette.errors import ArgumentError, DTypeError, shown
-from lunette.number import (
-    Array,
-    Dual,
-    Interval,
-    Number,
-    as_dtype,
-    divide,
-    each,
-    is_enclosure,
-    is_float,
-    is_nan,
-    is_real,
-    like,
-    primal,
-    select,
-)
-from lunette.number import (
-    exp as exp_of,
-)
-from lunette.number import (
-    log as log_of,
-)
-from lunette.number import (
-    power as root_of,
-)
-from lunette.number import (
-    sign as sign_of,
-)
+from lunette.number import Array, Dual, Interval, Number, each, is_enclosure, is_float, is_nan, is_real, like, primal
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
 from lunette.ops.glue import Glue, make
@@ -106,6 +79,9 @@ class Neg(Unary):
     def cell(self, v: Number) -> Number:
         return -v
 
+    def bounds(self, *boxes: Interval) -> Interval:
+        return outward.neg(*boxes)
+
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         return neg(t)
@@ -117,9 +93,10 @@ class Relu(Unary):
     name: ClassVar[str] = "relu"
     needs: ClassVar[str] = "order"
     monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return select([like(0, v), v], "first")
+        return number.select([like(0, v), v], "first")
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -140,11 +117,16 @@ class LeakyRelu(Unary):
         return cls(check_number("slope", options[0]))
 
     def cast(self, dtype: np.dtype[Any]) -> Self:
-        return replace(self, slope=as_dtype(self.slope, dtype))
+        return type(self)(number.as_dtype(self.slope, dtype))
 
     def cell(self, v: Number) -> Number:
         low = like(self.slope, v) * v
-        return select([low, v], "first") if self.slope <= 1 else -select([-low, -v], "first")
+        return number.select([low, v], "first") if self.slope <= 1 else -number.select([-low, -v], "first")
+
+    def bounds(self, *boxes: Interval) -> Interval:
+        (x,) = boxes
+        low, choose = outward.mul(x, outward.point(self.slope, x)), np.maximum if self.slope <= 1 else np.minimum
+        return Interval.between(np.asarray(choose(low.lo, x.lo)), np.asarray(choose(low.hi, x.hi)))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -163,7 +145,7 @@ class Sigmoid(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return divide(like(1, v), exp_of(-v) + like(1, v))
+        return number.divide(like(1, v), number.exp(-v) + like(1, v))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -178,7 +160,7 @@ class Tanh(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return 1 - divide(like(2, v), exp_of(2 * v) + like(1, v))
+        return 1 - number.divide(like(2, v), number.exp(2 * v) + like(1, v))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -193,7 +175,7 @@ class Exp(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return exp_of(v)
+        return number.exp(v)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -209,7 +191,7 @@ class Log(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return log_of(v)
+        return number.log(v)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -225,7 +207,10 @@ class Sqrt(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return like(math.nan, v) if is_float(primal(v)) and primal(v) < 0 else root_of(v, 0.5)
+        return like(math.nan, v) if is_float(primal(v)) and primal(v) < 0 else number.power(v, 0.5)
+
+    def bounds(self, *boxes: Interval) -> Interval:
+        return outward.sqrt(*boxes)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -239,7 +224,10 @@ class Abs(Unary):
     needs: ClassVar[str] = "order"
 
     def cell(self, v: Number) -> Number:
-        return select([v, -v], "split")
+        return number.select([v, -v], "split")
+
+    def bounds(self, *boxes: Interval) -> Interval:
+        return outward.magnitude(*boxes)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -252,15 +240,16 @@ class Sign(Unary):
     name: ClassVar[str] = "sign"
     needs: ClassVar[str] = "order"
     monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
         if isinstance(v, Dual):
             return Dual(self.cell(v.value), 0 * v.slope)
         if isinstance(v, Interval):
-            return Interval(sign_of(v.lo), sign_of(v.hi))
+            return Interval(number.sign(v.lo), number.sign(v.hi))
         if is_enclosure(v):
-            return like(sign_of(v), v) if v > 0 or v < 0 else type(v)(0, 1)
-        return like(sign_of(v), v)
+            return like(number.sign(v), v) if v > 0 or v < 0 else type(v)(0, 1)
+        return like(number.sign(v), v)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -272,6 +261,7 @@ class StopGradient(Unary):
 
     name: ClassVar[str] = "stop_gradient"
     monotone: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
         return Dual(v.value, 0 * v.slope) if isinstance(v, Dual) else v
@@ -303,16 +293,26 @@ class Power(Unary):
         p = check_number("exponent", options[0])
         return cls(int(p) if float(p).is_integer() else p)
 
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return self if isinstance(self.exponent, int) else type(self)(number.as_dtype(self.exponent, dtype))
+
     def cell(self, v: Number) -> Number:
         p = self.exponent
         if isinstance(p, int):
             result = like(1, v) + 0 * v
             for _ in range(p if p >= 0 else -p):
                 result = result * v
-            return result if p >= 0 else divide(like(1, v), result)
+            return result if p >= 0 else number.divide(like(1, v), result)
         if is_float(primal(v)) and primal(v) < 0:
             return like(math.nan, v)
-        return root_of(v, p) if p > 0 else divide(like(1, v), root_of(v, -p))
+        return number.power(v, p) if p > 0 else number.divide(like(1, v), number.power(v, -p))
+
+    def bounds(self, *boxes: Interval) -> Interval | None:
+        (x,), p = boxes, self.exponent
+        if not isinstance(p, int) or p == 0:
+            return None
+        whole = outward.power(x, p if p > 0 else -p)
+        return whole if p > 0 else outward.div(outward.point(1, x), whole)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:

@@ -1,0 +1,467 @@
+"""Bounds that hold for every point of a box, whatever the rounding.
+
+The specification on intervals (`lunette.number.Interval`) bounds every operator. It computes cell by cell in Python; so
+wherever what an operator declares allows, its bounds come from its compiled kernel:
+
+- monotone and exact (maxima, relu, whatever moves cells): the kernel on the lower ends, and on the upper ends;
+- a room with bounds of its own (sums and products of pairs of cells): those, see lunette.outward;
+- sums of products (convolutions, matrix products, their derivatives) and of cells (averages, sums): below.
+
+**The kernel's promise.** A term of a sum of t terms is rounded at most k = min(t, 512 + ceil(t/512)) times on its way
+into the result: once as a product, or as a quotient by the divisor, and in additions otherwise, of which no order of t
+terms has more than t-1, and the kernels' blocks no more than 511 + ceil(t/512). So with u the unit roundoff, tiny the
+least subnormal, g = k*u/(1 - k*u), and if no partial sum overflows,
+
+    |computed - exact| <= g * S + k*tiny,     S = the sum of the terms' absolute values.                            (1)
+
+**Products.** Let every x lie within r of a centre c, every w within q of a centre d. Then |x*w - c*d| is at most
+r*|d| + (|c| + r)*q, and with y the kernel's result on the centres the truth is, for every point of the box, within
+
+    D = g*S + k*tiny + sum r*|d| + sum (|c|+r)*q,     S = sum |c|*|d|,     |y| <= (1+g)*S + k*tiny                  (2)
+
+of y. The ends y - R and y + R are rounded by at most u*(|y| + R), so R*(1-u) >= D + u*|y| is enough. R comes from the
+same kernel, on numbers that are not negative. By (1) the result of that is at least (1-g) times the exact sum, less
+k*tiny: dividing what goes in by (1-g), and by 1-u for every rounding on the way in and out, makes it large enough:
+
+    R = K(A*|c| + B*r, |d|) + K(B*(|c| + r), q) + s,     B = 1/((1-g)*(1-u)**n),     A = (g + u*(1+g)) * B
+
+n = 4 counts the roundings of r, of its product with B, of the sum with A*|c|, and the 1-u above; n = 6 where there is
+a q: those of r, |c|+r and its product, of q, of the sum of both kernels' results, and again 1-u. s pays for
+underflow: k*tiny in each of three sums, and at most tiny for every product of a cell with A or B, times |d| or q. A
+partial sum that overflows leaves an infinity or a NaN in y, since no later term takes it away; there, and where R is
+not finite, the ends are infinite.
+
+With h = k + 2 and gamma(h) = h*u/(1-h*u), A is at most gamma(h) as long as k*k*u < 1/4 (float32: 2000 terms one after
+another). So points give intervals no wider than 2*gamma(h)*S + 2 ulp. Boxes with point weights have the exact width and
+no more than 2*gamma(h+2)*sum (|x| + r)*|w| + 2 ulp, |x| the greatest magnitude in the box: u*|c| of it is what a centre
+between two neighbouring floats costs, the second r what the rounding of R itself may.
+
+**Terms of one sign** (averages, sums): the exact ends are the sums of the lower ends and of the upper ends. By (1) the
+kernel's results on these are within g*M + k*tiny, M = the sum of the greatest magnitudes, of the exact ends, and moving
+them outward by A*K(magnitudes) + s is enough, as above (n = 4: two roundings of that, and 1-u). Where no lower end is
+negative, M is the sum itself. Boxes are no more than 4*gamma(h)*M + 2 ulp too wide, points half of that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, inf, prod
+from typing import Any
+
+import numpy as np
+
+from lunette import outward
+from lunette.array import (
+    FLOAT,
+    Call,
+    bound_before,
+    by_specification,
+    cells,
+    computing,
+    dense,
+    give,
+    one_kind,
+    prepare,
+    same_dtype,
+    take,
+    wide,
+)
+from lunette.errors import ArgumentError
+from lunette.number import OBJECT, Array, Interval, above, allocate, below, each
+from lunette.op import Op, Request, check_shape
+from lunette.ops.avg_pool import AvgPool
+from lunette.ops.derivative import Jvp, Vjp
+
+Boxes = list[Interval | None]
+FEW = 1 << 12  # terms that the specification may add up, where a kernel overflowed
+
+
+def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> Interval:
+    """The operator on boxes, given as Interval, and on points, given as arrays."""
+    lower = tuple([a.lo if isinstance(a, Interval) else a for a in operands])
+    call = _known(kind, operands, lower, options)
+    known = call is not None
+    if call is None:
+        call = prepare(Request(kind, lower, "interval", options))
+    with computing(kind, call.bound.d, *call.arrays):
+        if known:
+            boxes: Boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
+            return _bounds(kind, call, boxes, options)
+        if getattr(call.bound.op, "return_indices", False):
+            raise ArgumentError("N5", "values, not indices, of boxes", "return_indices=True", "Leave it out.")
+        box = _bounds(kind, call, [_box(call, p, a) for p, a in enumerate(operands)], options)
+        if call.kinds[0] == "numpy":
+            return box
+        return Interval.between(*(give(np.asarray(e), call.kinds[0]) for e in (box.lo, box.hi)))
+
+
+def _known(kind: type[Op], operands: Sequence[Any], lower: tuple[Any, ...], options: tuple[Any, ...]) -> Call | None:
+    """The short way to what was bound before: dense float arrays of NumPy, and boxes of them."""
+    if kind.scalars or kind.integers:
+        return None
+    for a, lo in zip(operands, lower, strict=True):
+        if lo is None:
+            continue
+        for end in (lo,) if lo is a or a.lo is a.hi else (lo, a.hi):
+            if type(end) is not np.ndarray or end.dtype not in FLOAT or end.shape != lo.shape or end.dtype != lo.dtype:
+                return None
+            if not ((flags := end.flags).c_contiguous and flags.aligned):
+                return None
+    bound = bound_before(kind, lower, "interval", options)
+    if bound is None or getattr(bound.op, "return_indices", False):
+        return None
+    return Call(bound, lower, next(a.dtype for a in lower if a is not None), ("numpy",))
+
+
+def _box(call: Call, at: int, given: Any) -> Interval | None:
+    """One operand as a box of arrays in the dtype that is computed in; a point has one array for both ends."""
+    lo = call.arrays[at]
+    if lo is None:
+        return None
+    hi = lo
+    if isinstance(given, Interval) and given.hi is not given.lo:
+        if np.ndim(given.lo) == 0 and not hasattr(given.lo, "dtype") and call.dtype != OBJECT:
+            # Numbers are rounded to the dtype, as ends.
+            box = outward.rounded(np.asarray(below(given.lo)), np.asarray(above(given.hi)), call.dtype)
+            lo, hi = box.lo, box.hi
+        else:
+            name = call.bound.op.arrays[at] if at < len(call.bound.op.arrays) else f"xs[{at}]"
+            taken = take(given.hi, name)
+            one_kind([*call.kinds, taken.kind])
+            hi = taken.array
+            check_shape(name, lo.shape, hi.shape)
+            same_dtype(call.dtype, hi, name)
+    if lo.dtype.kind == "i" or lo.dtype == OBJECT:
+        return Interval.between(lo, hi)
+    low = dense(lo)
+    return Interval.between(low, low if hi is lo else dense(hi))
+
+
+def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) -> Interval:
+    bound, op = call.bound, call.bound.op
+    if call.dtype == OBJECT:
+        return by_specification_of(call, boxes)
+    if prod(bound.out) == 0:
+        empty = allocate(bound.out, call.dtype)
+        return Interval.between(empty, empty)
+    box = op.bounds(*boxes) if None not in boxes else None  # type: ignore[arg-type]
+    if box is None and issubclass(kind, Jvp) and kind.base.linear_in:
+        box = _by_linearity(kind, boxes, options)
+    if box is None and bound.kernels.forward is not None:
+        if op.exact and (op.monotone or op.integers):
+            box = _end_by_end(call, boxes)
+        elif (terms := _terms(op, bound.shapes, prod(bound.batch))) is not None:
+            box = _sums(call, boxes, terms)
+    if box is None:
+        box = by_specification_of(call, boxes)
+    elif np.isnan(box.lo.max()):  # an exact operator, or one with bounds of its own, that met a NaN
+        _refuse_nan(boxes)
+    return outward.rounded(box.lo, box.hi, call.dtype)
+
+
+# ---- the specification
+
+
+def by_specification_of(call: Call, boxes: Boxes) -> Interval:
+    """Cell by cell in Python, on intervals of floats of 64 bits, or of the numbers that are given."""
+    bound = call.bound
+    if issubclass(type(bound.op), Jvp) and all(b is None for b in boxes[len(boxes) // 2 :]):
+        zeros: Array = np.zeros(bound.out, wide(call.dtype))
+        return Interval.between(zeros, zeros)
+
+    def interval(a: Any, b: Any) -> Interval:
+        return a if isinstance(a, Interval) else Interval(a, b)
+
+    def as_cells(box: Interval) -> Array:
+        lo, hi = cells(box.lo), cells(box.hi)
+        assert lo is not None and hi is not None
+        return each(interval, lo, hi)
+
+    arrays = [None if b is None else b.lo if b.dtype.kind == "i" else as_cells(b) for b in boxes]
+    bound.op.check(*arrays)
+    y = each(Interval.of, np.asarray(by_specification(bound, arrays), object))
+    lo, hi = each(lambda v: v.lo, y), each(lambda v: v.hi, y)
+    if call.dtype == OBJECT:
+        return Interval.between(lo, hi)
+    return outward.rounded(each(below, lo).astype(np.float64), each(above, hi).astype(np.float64), wide(call.dtype))
+
+
+# ---- kernels
+
+
+CHUNK = 1 << 16  # cells that stay in the cache while a few operations pass over them
+MOST = 1 << 26  # bytes of one array that is kept
+
+
+class _Memory(threading.local):
+    """Arrays that are used again: to write fresh memory takes longer than to compute what is written."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Array] = {}
+
+    def like(self, a: Array, slot: str) -> Array:
+        """An array like another, whose cells are anything."""
+        kept = self.kept.get(slot)
+        if kept is None or kept.nbytes < a.nbytes:
+            kept = np.empty(a.nbytes, np.uint8)
+            if a.nbytes <= MOST:
+                self.kept[slot] = kept
+        return kept[: a.nbytes].view(a.dtype).reshape(a.shape)
+
+
+_memory = _Memory()
+
+
+def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Dense arrays of one shape in parts that fit into the cache, and a part to write to."""
+    flat = [a.reshape(-1) for a in arrays]
+    size = flat[0].size
+    room = _memory.like(flat[0][:CHUNK], "piece")
+    for at in range(0, size, CHUNK):
+        parts = flat if size <= CHUNK else [f[at : at + CHUNK] for f in flat]
+        yield *parts, room[: parts[0].size]
+
+
+def _both(call: Call) -> tuple[Array, Array]:
+    """The two ends of the result in one block, which the next call finds again: two would go back to the system."""
+    block = np.empty((2, *call.bound.out), wide(call.dtype))
+    return block[0, ...], block[1, ...]
+
+
+def _kernel(call: Call, arrays: Sequence[Array | None], y: Array) -> Array:
+    assert call.bound.kernels.forward is not None
+    if hasattr(call.bound.op, "return_indices"):
+        call.bound.kernels.forward(*arrays, y, None)
+    else:
+        call.bound.kernels.forward(*arrays, y)
+    return y
+
+
+def _end_by_end(call: Call, boxes: Boxes) -> Interval:
+    if all(b is None or b.lo is b.hi for b in boxes):
+        y = np.empty(call.bound.out, wide(call.dtype))
+        _kernel(call, [None if b is None else b.lo for b in boxes], y)
+        return Interval.between(y, y)
+    lo, hi = _both(call)
+    _kernel(call, [None if b is None else b.lo for b in boxes], lo)
+    _kernel(call, [None if b is None else b.hi for b in boxes], hi)
+    return Interval.between(lo, hi)
+
+
+def _refuse_nan(boxes: Boxes) -> None:
+    """Rule N4 for points: arrays are looked at only where a NaN came out."""
+    if any(b is not None and b.dtype.kind == "f" and np.isnan(b.lo).any() for b in boxes):
+        raise ArgumentError("N4", "points without NaN", "NaN", "There is no box around it.")
+
+
+def _by_linearity(kind: type[Jvp], boxes: Boxes, options: tuple[Any, ...]) -> Interval | None:
+    """The JVP of an operator that is linear is made of the operator, which is bounded already."""
+    n = kind.count()
+    if all(b is None for b in boxes[n:]):
+        return None
+    box: Interval | None = kind.base.push(options, boxes[:n], None, boxes[n:])
+    return box
+
+
+# ---- sums
+
+
+@lru_cache(maxsize=4096)
+def _terms(op: Op, shapes: tuple[Any, ...], batch: int) -> int | None:
+    most = op.terms(shapes)
+    return most if most is None or not op.summed else most * batch
+
+
+@lru_cache(maxsize=4096)
+def _factors(terms: int, dtype: np.dtype[Any], roundings: int) -> tuple[Any, Any, int]:
+    """(A, B, k) of the proof above; A and B rounded up."""
+    k = min(terms, 512 + ceil(terms / 512))
+    u = Fraction(float(np.finfo(dtype).eps)) / 2
+    g = k * u / (1 - k * u)
+    b = 1 / ((1 - g) * (1 - u) ** roundings)
+    a = (g + u * (1 + g)) * b
+    up = [outward.rounded(e, e, dtype).hi[()] for e in (np.asarray(above(v)) for v in (a, b))]
+    return up[0], up[1], k
+
+
+def _sums(call: Call, boxes: Boxes, terms: int) -> Interval | None:
+    """None where the kernel overflows, or has nothing to add up, and the specification is as good."""
+    op = call.bound.op
+    if terms == 0 or any(b is not None and b.lo.size == 0 for b in boxes):
+        return None
+    if isinstance(op, Vjp):
+        read = [p for p in range(len(boxes)) if op.reads(p)]
+        added = None
+    else:
+        read = list(op.linear_in)
+        added = next(iter(getattr(op, "affine_in", ())), None)
+    if len(read) == 1:
+        return _of_one_sign(call, boxes, terms, read[0])
+    return _of_products(call, boxes, terms, (read[0], read[1]), added)
+
+
+def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | None:
+    box, (lo, hi) = boxes[at], _both(call)
+    assert box is not None
+    a, _, k = _factors(terms, lo.dtype, 4)
+    s = np.finfo(lo.dtype).smallest_subnormal * lo.dtype.type(4 * (k + 1))
+    top = 0.0
+    for part in _planes(call, boxes, at, lo, hi):
+        top = max(top, _move_apart(*part, a, s))
+    # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
+    return Interval.between(lo, hi) if top < 2.0 ** (np.finfo(lo.dtype).maxexp // 2) else None
+
+
+def _move_apart(
+    kernel: Callable[[Array, Array], None], least: Array, most: Array, lo: Array, hi: Array, a: Any, s: Any
+) -> float:
+    """Fill in the bounds of sums of the cells of a box; the greatest sum of magnitudes."""
+    point = least is most
+    kernel(least, lo)
+    if not point:
+        kernel(most, hi)
+    few = least.reshape(-1)[:256]  # most data that are not positive show it here
+    positive = bool(few.min() >= 0) and bool(least.min() >= 0)
+    if positive:
+        sizes = lo if point else hi
+    else:
+        greatest, sizes = _memory.like(least, "size"), _memory.like(lo, "sizes")
+        for low, high, size, _ in _pieces(least, most, greatest):
+            if point:
+                np.abs(low, out=size)
+            else:
+                np.maximum(np.negative(low, out=size), high, out=size)
+        kernel(greatest, sizes)
+    top = 0.0
+    for low, high, size, room in _pieces(lo, hi, sizes):
+        top = max(top, float(size.max()))
+        np.multiply(size, a, out=room)
+        room += s
+        np.add(low if point else high, room, out=high)
+        low -= np.add(np.multiply(low, a, out=room), s, out=room) if positive and not point else room
+        if positive:
+            np.maximum(low, 0, out=low)
+    return top
+
+
+Planes = tuple[Callable[[Array, Array], None], Array, Array, Array, Array]
+
+
+def _planes(call: Call, boxes: Boxes, at: int, lo: Array, hi: Array) -> Iterator[Planes]:
+    """A kernel, the ends that it takes and those to be filled: of pools a few planes at a time, which stay in cache."""
+    box, bound = boxes[at], call.bound
+    assert box is not None
+    arrays = [None if b is None else b.lo for b in boxes]
+
+    def whole(x: Array, y: Array) -> None:
+        arrays[at] = x
+        _kernel(call, arrays, y)
+
+    if not isinstance(bound.op, AvgPool):
+        yield whole, box.lo, box.hi, lo, hi
+        return
+    channels, *space = bound.shapes[0] or ()
+    planes = prod(bound.batch) * channels
+    few = next(n for n in range(max(1, min(planes, 2 * CHUNK // prod(space))), 0, -1) if planes % n == 0)
+    forward = _kernel_of(bound.op, lo.dtype, (few, *space))
+    point = box.lo is box.hi
+    parts = [v.reshape(planes // few, few, *v.shape[len(bound.batch) + 1 :]) for v in (box.lo, box.hi, lo, hi)]
+    for least, most, low, high in zip(*parts, strict=True):
+        yield forward, least, least if point else most, low, high
+
+
+@lru_cache(maxsize=1024)  # forgotten at the end of the process, so that the compiled core sees its tables go
+def _kernel_of(op: Op, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    return op.kernels(dtype, 1, (shape,)).forward
+
+
+def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], added: int | None) -> Interval | None:
+    dtype = wide(call.dtype)
+    first, second = boxes[at[0]], boxes[at[1]]
+    assert first is not None and second is not None
+    # The factor that carries the error is the wider one, or of points the smaller one.
+    if (second.lo is not second.hi) > (first.lo is not first.hi) or (
+        (second.lo is second.hi) == (first.lo is first.hi) and second.lo.size < first.lo.size
+    ):
+        at, first, second = (at[1], at[0]), second, first
+    arrays = [None if v is None else v.lo for v in boxes]
+
+    def kernel(x: Array, w: Array, plus: Array | None, y: Array) -> Array:
+        arrays[at[0]], arrays[at[1]] = x, w
+        if added is not None:
+            arrays[added] = plus
+        return _kernel(call, arrays, y)
+
+    wide_weights = second.lo is not second.hi
+    a, b, k = _factors(terms, dtype, 6 if wide_weights else 4)
+    c, carried, reach = _centre(first, a, b, "x", reach=wide_weights)
+    d, q, _ = _centre(second, dtype.type(0), dtype.type(1), "w") if wide_weights else (second.lo, None, None)
+    bias = None if added is None else boxes[added]
+    middle, beside = (None, None) if bias is None else _centre(bias, a, b, "b")[:2]
+
+    lo, hi = _both(call)
+    kernel(c, d, middle, hi)
+    weight, greatest = _memory.like(d, "weight"), 0.0
+    for cell, size, _ in _pieces(d, weight):
+        greatest = max(greatest, float(np.abs(cell, out=size).max()))
+    if q is not None:
+        greatest += float(q.max())
+    s = dtype.type(4 * float(np.finfo(dtype).smallest_subnormal) * (3 * k + 4 + terms * greatest))
+    plus = None
+    if added is not None:
+        plus = np.full(call.bound.out[-1 - (call.bound.d or 0)], s, dtype)
+        if beside is not None:
+            plus += beside
+    kernel(carried, weight, plus, lo)
+    more = None if q is None else kernel(reach, q, None, _memory.like(lo, "sizes"))
+    least, most = np.inf, -np.inf
+    for room, y, extra, high in _pieces(lo, hi, lo if more is None else more):
+        if plus is None:
+            room += s
+        if more is not None:
+            room += extra
+        np.add(y, room, out=high)
+        least, most = min(least, float(high.min())), max(most, float(high.max()))
+        np.subtract(y, room, out=room)
+        y[...] = high
+    if not (np.isfinite(least) and np.isfinite(most)):
+        _refuse_nan(boxes)
+        if hi.size * terms <= FEW:
+            return None
+        lost = np.isnan(lo) | np.isnan(hi) | (lo == inf) | (hi == -inf)
+        lo[lost], hi[lost] = -inf, inf
+    return Interval.between(lo, hi)
+
+
+def _centre(box: Interval, a: Any, b: Any, slot: str, *, reach: bool = False) -> tuple[Array, Array, Array]:
+    """(c, A*|c| + B*r, B*(|c| + r)): c a number inside each interval of a box, r the distance of its farther end.
+
+    c is where half the sum of the ends is rounded to, so it is between them. The third is asked for of boxes only.
+    """
+    point = box.lo is box.hi
+    c = box.lo if point else _memory.like(box.lo, f"{slot}: c")
+    carried, most = (_memory.like(box.lo, f"{slot}: {name}") for name in ("carried", "reach"))
+    for lo, hi, centre, r, far, size in _pieces(box.lo, box.hi, c, carried, most if reach else carried):
+        if not point:
+            np.add(lo, hi, out=centre)
+            centre *= centre.dtype.type(0.5)
+            np.subtract(hi, centre, out=r)
+            np.maximum(r, np.subtract(centre, lo, out=size), out=r)
+        np.abs(centre, out=size)
+        if reach:
+            np.add(size, r, out=far)
+            far *= b
+        size *= a
+        if point:
+            r[...] = size
+        else:
+            r *= b
+            r += size
+    return c, carried, most
+
+
+atexit.register(_kernel_of.cache_clear)

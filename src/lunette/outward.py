@@ -1,0 +1,186 @@
+"""Boxes of floats, cell by cell: every operation is rounded outward, so its result holds all that it stands for.
+
+The hardware rounds to nearest. Where it rounded inward, the end moves on by one float; whether it did is told exactly:
+
+- a sum by its error, which is a float that TwoSum (Knuth) finds;
+- a product, quotient or root of float32 by multiplying back in float64, where 24 by 24 bits are exact;
+- a product, quotient or root of float64 is taken to be inexact, unless it is zero.
+
+A quotient by a box that holds zero is the whole line. Zero times an infinite end is zero: ends stand for numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lunette.number import Array, Interval
+
+SINGLE = np.dtype(np.float32)
+Directed = Callable[[Array, Array, bool], Array]
+
+
+def moved(a: Array, where: Any, down: bool) -> Array:
+    """The next float down, or up, for some cells; an infinity stays where it is the end of that direction."""
+    away = np.signbit(a) == down  # the magnitude grows, and with it the bits read as an integer
+    where = where & ~(np.isinf(a) & away)
+    integer = np.dtype(f"i{a.itemsize}")
+    bits = a.view(integer) + np.where(where, np.where(away, 1, -1), 0).astype(integer)
+    least = np.array(1, integer).view(a.dtype)
+    return np.where(where & (a == 0), -least if down else least, bits.view(a.dtype))
+
+
+def _outer(down: bool) -> float:
+    return -np.inf if down else np.inf
+
+
+def _sum(a: Array, b: Array, down: bool) -> Array:
+    s = a + b
+    part = s - a
+    error = (a - (s - part)) + (b - part)
+    inward = error < 0 if down else error > 0
+    # Where a finite sum overflowed there is no error to see: it is beyond the greatest float.
+    inward = inward | (~np.isfinite(error) & np.isfinite(a) & np.isfinite(b))
+    return np.where(np.isnan(s), s.dtype.type(_outer(down)), moved(s, inward, down))
+
+
+def _product(a: Array, b: Array, down: bool) -> Array:
+    zero = (a == 0) | (b == 0)
+    if a.dtype == SINGLE:
+        true = a.astype(np.float64) * b
+        p = true.astype(SINGLE)
+        inward = p > true if down else p < true
+    else:
+        p = a * b
+        inward = np.isfinite(a) & np.isfinite(b)
+    return np.where(zero, a.dtype.type(0), moved(p, inward & ~zero, down))
+
+
+def _quotient(a: Array, b: Array, down: bool) -> Array:
+    q = a / b
+    if a.dtype == SINGLE:
+        back = q.astype(np.float64) * b
+        above = np.where(b > 0, back > a, back < a)
+        inward = above if down else (back != a) & ~above & ~np.isnan(back)
+    else:
+        inward = (a != 0) & np.isfinite(a) & np.isfinite(b)
+    return np.where(np.isnan(q), q.dtype.type(_outer(down)), moved(q, inward, down))
+
+
+def _root(a: Array, down: bool) -> Array:
+    s = np.sqrt(a)
+    if a.dtype == SINGLE:
+        square = s.astype(np.float64) ** 2
+        return moved(s, square > a if down else square < a, down)
+    return moved(s, (a > 0) & (a < np.inf), down)
+
+
+def _whole(lo: Array, hi: Array) -> Interval:
+    """A box that ufuncs made, which give numbers for arrays without axes."""
+    return Interval.between(np.asarray(lo), np.asarray(hi))
+
+
+def _is_point(x: Interval) -> bool:
+    return x.lo is x.hi
+
+
+def _extremes(x: Interval, y: Interval, f: Directed) -> Interval:
+    """The least and the greatest of f at the corners, for f that is monotone in each of the two."""
+    corners = [
+        (p, q) for p in ([x.lo] if _is_point(x) else [x.lo, x.hi]) for q in ([y.lo] if _is_point(y) else [y.lo, y.hi])
+    ]
+    with np.errstate(all="ignore"):
+        return _whole(
+            np.minimum.reduce(np.broadcast_arrays(*(f(p, q, True) for p, q in corners))),
+            np.maximum.reduce(np.broadcast_arrays(*(f(p, q, False) for p, q in corners))),
+        )
+
+
+# ---- boxes
+
+
+def add(x: Interval, y: Interval) -> Interval:
+    """X + y."""
+    with np.errstate(all="ignore"):
+        return _whole(_sum(x.lo, y.lo, True), _sum(x.hi, y.hi, False))
+
+
+def neg(x: Interval) -> Interval:
+    """-x."""
+    return _whole(-x.hi, -x.lo)
+
+
+def mul(x: Interval, y: Interval) -> Interval:
+    """X * y."""
+    return _extremes(x, y, _product)
+
+
+def div(x: Interval, y: Interval) -> Interval:
+    """X / y."""
+    quotient = _extremes(x, y, _quotient)
+    zero = (y.lo <= 0) & (y.hi >= 0)
+    return _whole(np.where(zero, x.dtype.type(-np.inf), quotient.lo), np.where(zero, x.dtype.type(np.inf), quotient.hi))
+
+
+def sqrt(x: Interval) -> Interval:
+    """The roots of the numbers of x that have one; if none has, all numbers that are roots."""
+    with np.errstate(all="ignore"):
+        lo, hi = (np.maximum(e, e.dtype.type(0)) for e in (x.lo, x.hi))
+        return _whole(_root(lo, True), np.where(x.hi < 0, x.dtype.type(np.inf), _root(hi, False)))
+
+
+def magnitude(x: Interval) -> Interval:
+    """|x|."""
+    greater = np.maximum(-x.lo, x.hi)
+    return _whole(np.maximum(np.maximum(x.lo, -x.hi), x.dtype.type(0)), greater)
+
+
+def either(x: Interval, y: Interval, certain: Any, impossible: Any) -> Interval:
+    """X where `certain`, y where `impossible`, and both elsewhere."""
+    lo, hi = np.minimum(x.lo, y.lo), np.maximum(x.hi, y.hi)
+    return _whole(
+        np.where(certain, x.lo, np.where(impossible, y.lo, lo)), np.where(certain, x.hi, np.where(impossible, y.hi, hi))
+    )
+
+
+def power(x: Interval, p: int) -> Interval:
+    """X to a whole power, at least 1: products of magnitudes, so that even powers know the sign."""
+    size = magnitude(x)
+    result = size
+    for _ in range(p - 1):
+        result = mul_ends(result, size)
+    if p % 2 == 0:
+        return result
+    # The ends of an odd power are those of the magnitudes of the ends, with their signs.
+    low, high = (magnitude(_whole(e, e)) for e in (x.lo, x.hi))
+    low_power, high_power = low, high
+    for _ in range(p - 1):
+        low_power, high_power = mul_ends(low_power, low), mul_ends(high_power, high)
+    return _whole(np.where(x.lo < 0, -low_power.hi, low_power.lo), np.where(x.hi < 0, -high_power.lo, high_power.hi))
+
+
+def mul_ends(x: Interval, y: Interval) -> Interval:
+    """The product of boxes that are not negative."""
+    with np.errstate(all="ignore"):
+        return _whole(_product(x.lo, y.lo, True), _product(x.hi, y.hi, False))
+
+
+def point(value: Any, like: Interval) -> Interval:
+    """A plain number as a point of the dtype of a box."""
+    a: Array = np.asarray(value, like.dtype)
+    return Interval.between(a, a)
+
+
+def rounded(lo: Array, hi: Array, dtype: np.dtype[Any]) -> Interval:
+    """A box of floats in a dtype that may be narrower."""
+    if lo.dtype == dtype:
+        return Interval.between(lo, hi)
+    ends = []
+    with np.errstate(all="ignore"):
+        for end, down in ((lo, True), (hi, False)):
+            near = end.astype(dtype)
+            back = near.astype(end.dtype)
+            ends.append(moved(near, back > end if down else back < end, down))
+    return _whole(*ends)
