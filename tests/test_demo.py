@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import lunette as ln
+from lunette import page
 from lunette.cli import app
-from lunette.demo import page
 from lunette.demo.digits import Adam, Digits, he, loss, network, train
 from lunette.demo.exact import check_gradient, kernel_errors
 

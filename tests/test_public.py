@@ -83,7 +83,7 @@ ORDER = [
     "op",
     "ops",
     "array seeds",
-    "spec explain graph",
+    "spec explain graph page",
     "__init__",
     "bench demo",
     "cli",

@@ -3,6 +3,5 @@
 digits   the data, the network, the training
 exact    the same kind of network on rational numbers; the error of a fast kernel in units of the last place
 beside   the same training step in PyTorch
-page     the HTML page and its pictures
 show     all of it in order, with what is printed
 """

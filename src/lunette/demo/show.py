@@ -19,8 +19,8 @@ import lunette as ln
 from lunette.demo.beside import Beside, compare
 from lunette.demo.digits import BATCH, Digits, Training, load, loss, network, train
 from lunette.demo.exact import Check, Errors, check_gradient, kernel_errors
-from lunette.demo.page import Section, curve, histogram, inline, page, table, tile
 from lunette.graph.program import Stats
+from lunette.page import Section, curve, histogram, inline, page, table, tile
 
 EPOCHS, QUICK_EPOCHS = 15, 2
 EDGES = (0.5, 1, 2, 4, 8, 16)
