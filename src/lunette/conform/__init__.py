@@ -1,0 +1,1 @@
+"""Measure anyone's operators against the true answer."""
