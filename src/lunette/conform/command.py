@@ -47,8 +47,9 @@ def conform(
 ) -> None:
     """Measure anyone's operators against the true answer.
 
-    Every case is computed exactly, in processes that may crash or hang without harm. What is wrong is reduced to the
-    smallest configuration that shows it, classified by the rule it breaks, and printed with a line that reproduces it.
+    Every case is computed exactly, in processes that may crash or hang. What is
+    wrong is reduced to the smallest configuration that shows it, classified by the
+    rule it breaks, and printed with a line that reproduces it.
 
     \b
     lunette conform torch                                   all operators, both derivatives
@@ -57,8 +58,8 @@ def conform(
     lunette conform torch --html torch.html --json torch.json
     lunette conform torch.json --html again.html            a report from a file, nothing is run
 
-    Exit status: 0 if everything agrees or is known, 1 if something is wrong or a known difference is gone, 2 if the run
-    was interrupted (--resume FILE keeps what was done) or could not begin.
+    Exit status: 0 if everything agrees or is known, 1 if something is wrong or a
+    known difference is gone, 2 if the run was interrupted or could not begin.
     """  # noqa: D301 (the backspace keeps the lines of examples apart)
     wide = out if out.is_terminal else Console(width=140)
     if backend.endswith(".json"):
@@ -87,14 +88,15 @@ def _measured(
     scheduler: str | None,
 ) -> Report:
     from lunette.conform.case import KINDS, MODES
-    from lunette.conform.cluster import Cluster
-    from lunette.conform.run import run, run_batch
 
     for given, words, option in ((ops, KINDS, "--op"), (modes, MODES, "--mode")):
         for word in given or ():
             if word not in words:
                 hint = meant(word, words, "")
                 raise typer.BadParameter(f"{word} is not among {', '.join(words)}. {hint}".rstrip(), param_hint=option)
+    from lunette.conform.cluster import Cluster
+    from lunette.conform.run import run, run_batch
+
     with Bar(backend) as bar:
         return run(
             backend,
