@@ -83,6 +83,16 @@ def _huge(rng: Rng, shape: Shape, dtype: np.dtype[Any]) -> Array:
     return np.asarray(rng.choice([0.5, 0.625, 0.75, 0.875], shape)) * most * [1, -1][rng.integers(2)]
 
 
+def _large(rng: Rng, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Cells whose squares overflow, although their sums do not."""
+    return _integers(rng, shape, dtype) * 2.0 ** int(0.6 * np.log2(float(limits(dtype).max)))
+
+
+def _small(rng: Rng, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Cells whose squares vanish, although they do not."""
+    return _integers(rng, shape, dtype) * 2.0 ** int(0.6 * np.log2(float(limits(dtype).tiny)))
+
+
 def _ones(rng: Rng, shape: Shape, dtype: np.dtype[Any]) -> Array:
     # A view of one number: 2**25 of them cost nothing until they are cast.
     return np.broadcast_to(np.float64(1), shape)
@@ -99,6 +109,8 @@ DATA: dict[str, Callable[[Rng, Shape, np.dtype[Any]], Array]] = {
     "subnormal": _subnormal,
     "cancelling": _cancelling,
     "huge": _huge,
+    "large": _large,
+    "small": _small,
     "ones": _ones,
 }
 EXACT = frozenset({"integers", "ties", "nan", "infinite", "lowest", "zeros", "ones"})

@@ -175,6 +175,8 @@ class Report:
     """Reason -> number of cases that were not asked."""
     complete: bool = True
     """False if the run was interrupted."""
+    operators: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Operator -> verdict -> cases."""
 
     @property
     def cases(self) -> int:
