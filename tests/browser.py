@@ -104,7 +104,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     reports = {
         "one": [specimen()],
-        "many": [specimen(), specimen("jax", "0.10.2"), clean_report()],
+        "many": [specimen(), specimen("jax", "jax 0.10.2"), clean_report()],
         "clean": [clean_report()],
     }
     path = tmp_path_factory.mktemp("page") / "report.html"

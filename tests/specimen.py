@@ -61,7 +61,7 @@ def findings() -> tuple[Finding, ...]:
     )  # fmt: skip
 
 
-def specimen(backend: str = "torch", version: str = "2.13.0+cpu") -> Report:
+def specimen(backend: str = "torch", version: str = "torch 2.13.0+cpu") -> Report:
     """Every kind of verdict, finding, plot and note."""
     rng = np.random.default_rng(7)
     operators = {op: {"equal": 700 + 31 * at, "within": 160 - 20 * at, "unsupported": 40} for at, op in enumerate(OPS)}
@@ -97,4 +97,6 @@ def specimen(backend: str = "torch", version: str = "2.13.0+cpu") -> Report:
 def clean_report() -> Report:
     """Nothing to complain about."""
     counts = {"equal": 90, "within": 10}
-    return Report("lunette", "0.1.0", "Linux", 0, counts, (Cell("conv", "rank 1", 100, 0),), operators={"conv": counts})
+    return Report(
+        "lunette", "lunette 0.1.0", "Linux", 0, counts, (Cell("conv", "rank 1", 100, 0),), operators={"conv": counts}
+    )

@@ -7,7 +7,7 @@ import importlib.util
 import json as json_format
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,7 @@ from lunette import __version__
 from lunette.errors import meant
 
 if TYPE_CHECKING:
-    from lunette.conform.result import BatchResult, Report
+    from lunette.conform.result import Report
 
 out = Console()
 
@@ -101,7 +101,6 @@ def _measured(
         return run(
             backend,
             ops=ops or None,
-            modes=modes or None,
             cases=cases,
             seed=seed,
             workers=workers,
@@ -120,9 +119,7 @@ def _name(backend: str, as_op: str | None) -> str:
         return backend
     if as_op is None:
         raise typer.BadParameter(f"which operator is {backend} meant to be? Try --as max_pool", param_hint="--as")
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    sys.path.insert(0, os.getcwd())
     return f"{backend} as {as_op}"
 
 
@@ -179,13 +176,13 @@ def write(
 
 
 class Bar:
-    """A progress bar on stderr that counts cases and failures."""
+    """A progress bar on stderr that counts cases and those that are wrong."""
 
     def __init__(self, name: str) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        self.name, self.failures = name, 0
-        columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn())
+        self.name = name
+        columns = (TextColumn("{task.description}"), BarColumn(30), TaskProgressColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
         self.task = self.progress.add_task(name, total=None)
 
@@ -196,10 +193,13 @@ class Bar:
     def __exit__(self, *exception: object) -> None:
         self.progress.stop()
 
-    def __call__(self, result: BatchResult, done: int, total: int) -> None:
-        """One batch more."""
-        self.failures += sum(o.failed for o in result.outcomes)
-        words = f"{self.name}: {result.batch.op}, {self.failures:,} failed"
+    def __call__(self, done: int, total: int, verdicts: Mapping[str, int]) -> None:
+        """So many of all batches are done, with these verdicts."""
+        from lunette.conform.report.words import count
+        from lunette.conform.result import FAILURES
+
+        cases, wrong = sum(verdicts.values()), sum(verdicts.get(v, 0) for v in FAILURES)
+        words = f"{self.name}: {count(cases, 'case')}, {wrong:,} wrong"
         self.progress.update(self.task, completed=done, total=total, description=words)
 
 

@@ -9,7 +9,6 @@ pytest; the summary at its end has a line for every function that was measured, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,29 +41,13 @@ class Conform:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
 
-    def __call__(
-        self,
-        function: Any,
-        op: str | None = None,
-        *,
-        cases: int | None = None,
-        seed: int | None = None,
-        modes: Sequence[str] | None = None,
-        known: Path | str | None = None,
-    ) -> Report:
-        """`known` is a file of accepted differences; the rest is as in `ln.conform`."""
+    def __call__(self, target: Any, op: str | None = None, **options: Any) -> Report:
+        """The arguments of `ln.conform`; how many cases and which are pytest's options unless given."""
         __tracebackhide__ = True
-        from lunette import conform
+        from lunette.conform.run import conform
 
-        option = self.config.getoption
-        report = conform(
-            function,
-            op=op,
-            cases=option("--conform-cases") if cases is None else cases,
-            seed=option("--conform-seed") if seed is None else seed,
-            modes=modes,
-            known=None if known is None else Path(known),
-        )
+        chosen = {name: self.config.getoption(f"--conform-{name}") for name in ("cases", "seed")}
+        report = conform(target, op, **chosen | options)
         self.config.stash[reports_of].append(report.to_json())
         if report.exit_status:
             pytest.fail(_text(report), pytrace=False)

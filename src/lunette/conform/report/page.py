@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lunette.conform.case import Case
 from lunette.conform.report.plots import error_plots, heat_map, text, verdict_bars
-from lunette.conform.report.words import MEANINGS, clean, configuration, count, headline, keys, share, told
+from lunette.conform.report.words import MEANINGS, clean, configuration, count, headline, keys, share, told, who
 from lunette.conform.result import Finding, Report, Verdict
 from lunette.errors import LunetteError
 from lunette.explain import explain
@@ -61,7 +61,7 @@ LEGEND: Final = (
 def html(reports: Sequence[Report], version: str) -> str:
     """The page of one run, or of several backends one after the other."""
     many = len(reports) > 1
-    name = "what is installed here" if many else f"{reports[0].backend} {reports[0].version}"
+    name = "what is installed here" if many else who(reports[0])
     words = (
         "Every case was computed exactly and compared with what came back. A finding is shown by the smallest "
         "configuration that has it, with a line that reproduces it and the cells its windows read."
@@ -71,7 +71,7 @@ def html(reports: Sequence[Report], version: str) -> str:
         prefix = f"b{at}-" if many else ""
         sections += [_divider(report, prefix)] if many else []
         sections += _of(report, prefix)
-    runs = "; ".join(f"{r.backend} {r.version}, seed {r.seed}, {r.platform}" for r in reports)
+    runs = "; ".join(f"{who(r)}, seed {r.seed}, {r.platform}" for r in reports)
     foot = clean(f"Written by lunette {version}. {runs}.")
     top = _contents(reports)
     return page(clean(f"Conformance: {name}"), words, _facts(reports), sections, foot, top=top, style=STYLE)
@@ -146,12 +146,12 @@ def _of(report: Report, prefix: str) -> Iterator[Section]:
 
 
 def _backends(reports: Sequence[Report]) -> Section:
-    rows = [(f"{r.backend} {r.version}", r.verdicts) for r in reports]
+    rows = [(who(r), r.verdicts) for r in reports]
     return Section("backends", "Backends", "The same questions to each of them.", verdict_bars(rows))
 
 
 def _divider(report: Report, prefix: str) -> Section:
-    return Section(f"{prefix}run", clean(f"{report.backend} {report.version}"), clean(headline(report)) + ".", "")
+    return Section(f"{prefix}run", who(report), clean(headline(report)) + ".", "")
 
 
 def _verdicts(report: Report, prefix: str) -> Section:

@@ -7,6 +7,8 @@ from html import escape
 from math import ceil, floor, log10
 from typing import Final
 
+from lunette.conform.case import LAYOUTS, MODES
+from lunette.conform.data import DTYPES
 from lunette.conform.report.words import clean, share
 from lunette.conform.result import FAILURES, Accuracy, Cell, Verdict
 
@@ -35,7 +37,7 @@ def text(words: object) -> str:
 
 def heat_map(cells: Sequence[Cell]) -> str:
     """Operators down, options across; the colour is the share of cases that failed, the number how many did."""
-    options = list(dict.fromkeys(c.option for c in cells))
+    options = sorted(dict.fromkeys(c.option for c in cells), key=_family)
     at = {(c.op, c.option): c for c in cells}
     head = "".join(f'<th class="up"><span>{text(o)}</span></th>' for o in options)
     rows = []
@@ -44,6 +46,15 @@ def heat_map(cells: Sequence[Cell]) -> str:
         rows.append(f'<tr><th scope="row">{text(op)}</th>{fields}</tr>')
     body = f"<thead><tr><td></td>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="scroll"><table class="heat">{body}</table></div>'
+
+
+def _family(option: str) -> tuple[int, int]:
+    """Columns that are alternatives stand together, in their own order; the operators' options come after the ranks."""
+    families: tuple[Sequence[str], ...] = ((), tuple(DTYPES), LAYOUTS, MODES)
+    for at, family in enumerate(families, 1):
+        if option in family:
+            return at, family.index(option)
+    return (0, 0) if option.startswith("rank ") else (9, 0) if option.startswith("data ") else (1, 0)
 
 
 def _field(cell: Cell | None, op: str, option: str) -> str:

@@ -10,18 +10,21 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lunette.conform.report.words import GOOD, clean, configuration, count, headline, share, told
+from lunette.conform.report.words import GOOD, clean, configuration, count, headline, share, told, who
 from lunette.conform.result import FAILURES, Finding, Report, Verdict
 
 MOST_FULL: Final = 12
 """Findings that are printed in full; the files have all of them."""
+MOST_LINES: Final = 16
+"""Of a drawing; the page has the whole of it."""
+TO_COPY: Final = frozenset({"reproduce", "again"})
 STYLES: Final[Mapping[str, str]] = {"crashed": "bold red", "hung": "bold red", "unsupported": "dim"}
 
 
 def show(report: Report, out: Console) -> None:
     """Print everything."""
     for part in parts(report):
-        out.print(part, highlight=False)
+        out.print(part, highlight=False, crop=False)
 
 
 def parts(report: Report) -> Iterator[RenderableType]:
@@ -47,7 +50,7 @@ def title(report: Report) -> Text:
     """Who was measured, and how."""
     rate = f" ({report.cases / report.seconds * 60:,.0f} a minute)" if report.seconds > 0 else ""
     rest = f" · seed {report.seed} · {count(report.cases, 'case')} in {report.seconds:.1f} s{rate}"
-    return Text.assemble((clean(f"{report.backend} {report.version}"), "bold"), clean(f" · {report.platform}"), rest)
+    return Text.assemble((who(report), "bold"), clean(f" · {report.platform}"), rest)
 
 
 def operators(report: Report) -> Table:
@@ -73,6 +76,22 @@ def _cells(verdicts: Mapping[str, int], columns: Sequence[Verdict]) -> Iterator[
         n = verdicts.get(v, 0)
         style = STYLES.get(v, "red" if v in FAILURES else "")
         yield Text(f"{n:,}", style=style) if n else Text("·", style="dim")
+
+
+def backends(reports: Sequence[Report]) -> Table:
+    """Several backends at a glance: a row each, with its most frequent finding."""
+    table = Table(title="Conformance of what is installed here", title_justify="left")
+    for name in ("backend", "cases", "agree", "findings", "known", "seconds"):
+        table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
+    table.add_column("for example", overflow="fold")
+    for r in reports:
+        cells = list(_cells(r.verdicts, ()))
+        new = Text(str(len(r.unexplained)), style="red" if r.unexplained else "green")
+        first = next(iter(r.findings), None)
+        example = "" if first is None else f"{first.op} {configuration(first.case)}: {first.kind}"
+        known = str(len(r.findings) - len(r.unexplained))
+        table.add_row(who(r), *cells, new, known, f"{r.seconds:.1f}", Text(clean(example)))
+    return table
 
 
 def accuracy(report: Report) -> Iterator[RenderableType]:
@@ -119,8 +138,15 @@ def in_full(number: int, f: Finding) -> RenderableType:
     rows = Table.grid(padding=(0, 2, 0, 0))
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(overflow="fold")
+    lines: list[RenderableType] = []
     for label, text in told(f):
-        rows.add_row(label, Text(text, style="bold" if label == "reproduce" else ""))
+        if label in TO_COPY:  # on a line of its own, however long, to be copied as one
+            lines += [Text(label, style="dim"), Text(text, style="bold", no_wrap=True, overflow="ignore")]
+        else:
+            rows.add_row(label, Text(text))
+    drawing = clean(f.drawing).splitlines()
+    drawing[MOST_LINES:] = ["..."] if len(drawing) > MOST_LINES else []
+    picture = Text("\n".join(drawing), style="dim", no_wrap=True, overflow="ellipsis")
     head = Text.assemble(f"\n{number}. ", (clean(f.kind), "bold red"), f" in {clean(f.op)}: {count(f.count, 'case')}")
-    drawing = Text(clean(f.drawing), style="dim", no_wrap=True, overflow="ellipsis")
-    return Group(head, Padding(rows, (0, 0, 0, 3)), Padding(drawing, (0, 0, 0, 3)))
+    inside = (Padding(part, (0, 0, 0, 3), expand=False) for part in (rows, picture))
+    return Group(head, *inside, *lines)

@@ -86,6 +86,13 @@ def keys(findings: Sequence[Finding]) -> list[str]:
     return names
 
 
+def who(report: Report) -> str:
+    """The backend and its version, which often begins with the same word."""
+    if report.version.startswith(report.backend):
+        return clean(report.version)
+    return clean(f"{report.backend} ({report.version})" if report.version else report.backend)
+
+
 def headline(report: Report) -> str:
     """The run in one sentence."""
     new, known = len(report.unexplained), len(report.findings) - len(report.unexplained)
