@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from lunette.array import lookup
@@ -31,12 +32,12 @@ from lunette.dialects.meaning import (
     Meaning,
     Setting,
     Shapes,
-    materialised,
-    plain_meaning,
+    meaning_of,
     rank_of,
     setting_of,
     sizes,
     sliding,
+    trimmed,
 )
 from lunette.errors import ArgumentError, LunetteError, meant, shown, speaking
 from lunette.op import parameters_of
@@ -145,6 +146,8 @@ class Dialect(ABC):
     name: str
     functions: Mapping[str, Function]
     corners: Mapping[str, Corners]
+    channels_last: bool = False
+    """Whether arrays are (batch, *space, channels) unless told otherwise; shapes here are in lunette's order always."""
 
     # ---- one way: what arguments mean
 
@@ -221,7 +224,7 @@ class Dialect(ABC):
     def express(self, op: str, shapes: Shapes, options: Words, *, lead: int = 2) -> Call | Unsaid:
         """A call that means exactly this, or the reason why there is none."""
         setting = setting_of(op, shapes, options, lead)
-        wanted, lead = plain_meaning(setting), len(setting.x) - setting.d
+        wanted, lead = meaning_of(setting), len(setting.x) - setting.d
         reason = ""
         for kind, words in self.wordings(wanted):
             try:
@@ -240,26 +243,36 @@ class Dialect(ABC):
         return Unsaid(reason)
 
     def wordings(self, wanted: Meaning) -> Iterator[tuple[str, Words]]:
-        """What to try, word by word.
+        """What to try, word by word: the options as they are, then others that may mean the same.
 
-        The options as they are, with what hangs over made padding, with padding named; adaptive and global pools as
-        sliding ones.
+        Padding can be cut to what windows reach, or named; without padding all divisors are alike; adaptive and global
+        pools may be sliding ones.
         """
         op, options = wanted.op, dict(wanted.options)
-        yield op, options
-        if op in SLIDING and options["ceil_mode"]:
-            yield op, materialised(wanted)
-        if "padding" in options:
-            for name in ("same", "same_lower"):
-                yield op, {**options, "padding": name}
         if (window := sliding(wanted)) is not None:
-            kind = op.removeprefix("adaptive_").removeprefix("global_")
-            indices = {n: v for n, v in options.items() if n == "return_indices"}
-            bins = {"kernel": sizes(window, "kernel"), "stride": sizes(window, "stride"), "padding": 0} | indices
-            yield kind, bins
-            if kind == "avg_pool":  # without padding either divisor will do
-                yield kind, {**bins, "count_include_pad": True}
-                yield kind, {**bins, "count_include_pad": False}
+            yield op, options
+            op = op.removeprefix("adaptive_").removeprefix("global_")
+            told = {n: v for n, v in options.items() if n == "return_indices"}
+            options = {"kernel": sizes(window, "kernel"), "stride": sizes(window, "stride"), "padding": 0, **told}
+        paddings = [options]
+        if op in SLIDING or op == "conv":
+            paddings += [trimmed(wanted)] if wanted.op == op else []
+            ceil = {"ceil_mode": False} if "ceil_mode" in options else {}
+            paddings += [{**options, "padding": name, **ceil} for name in ("same", "same_lower", "valid")]
+        yield from ((op, {**told, **by}) for told in paddings for by in divisors(op, options))
+
+
+def divisors(op: str, options: Words) -> list[Words]:
+    """Words for the divisor of an average that may come to the same."""
+    if op != "avg_pool":
+        return [{}]
+    whole = prod(options["kernel"])
+    return [
+        {},
+        {"count_include_pad": True, "divisor": None},
+        {"count_include_pad": False, "divisor": None},
+        {"divisor": whole},
+    ]
 
 
 def _spread(option: str, value: Any, d: int) -> Any:

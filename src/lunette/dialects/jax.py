@@ -7,6 +7,7 @@
 | JX3  | lunette's transposed windows do not start before the first cell, and end before the next one  |
 | JX4  | x has one batch axis in a convolution                                                        |
 | JX5  | divide_by is "kernel", "cells" or a number                                                   |
+| JX6  | padding has one of JAX's names: "VALID", "SAME" or, but for conv_transpose, "SAME_LOWER"     |
 
 A window larger than the padded input gives an output of size 0. There is no ceil mode: what hangs over is padding. JAX
 has no average; the usual one is spelled here as a sum with `divide_by`: the cells of the "kernel", the "cells" of the
@@ -22,9 +23,19 @@ from dataclasses import replace
 from typing import Any
 
 from lunette.dialects.dialect import OMIT, REQUIRED, Arguments, Call, Dialect, Function, Word, Words, ints
-from lunette.dialects.meaning import SLIDING, Corners, Meaning, Setting, Shapes, divisor_of, plain_meaning, rank_of
-from lunette.errors import ArgumentError, shown
-from lunette.window import Axis, padding_pairs, padding_rule, per_axis
+from lunette.dialects.meaning import (
+    CONVOLUTIONS,
+    SLIDING,
+    Corners,
+    Meaning,
+    Setting,
+    Shapes,
+    meaning_of,
+    rank_of,
+    spans,
+)
+from lunette.errors import ArgumentError, ShapeError, shown
+from lunette.window import padding_pairs, padding_rule, per_axis
 
 NAMES = {"VALID": "valid", "SAME": "same", "SAME_LOWER": "same_lower"}
 
@@ -37,11 +48,20 @@ def pairs(value: Any, d: int) -> Any:
 def padding_of(value: Any, d: int) -> Any:
     """Rule JX1."""
     if isinstance(value, str):
-        return NAMES.get(value.upper(), value)
+        return check_name(value, *NAMES)
     told = tuple(tuple(p) for p in value)
     if any(p < 0 for pair in told for p in pair):
         raise ArgumentError("JX1", "padding >= 0", f"padding={shown(value)}", "To lunette that is a slice of x first.")
     return told
+
+
+def check_name(value: str, *names: str) -> str:
+    """Rule JX6."""
+    if value.upper() not in names:
+        raise ArgumentError(
+            "JX6", f"padding in cells or {', '.join(names)}", f"padding={shown(value)}", "Count it in cells."
+        )
+    return NAMES[value.upper()]
 
 
 def same_size(d: int) -> Arguments:
@@ -155,26 +175,30 @@ class Jax(Dialect):
     def read(self, setting: Setting, arguments: Arguments) -> Meaning:
         """Lunette's windows; an output of size 0 where there are none."""
         corners = self.corners.get(setting.op, Corners())
-        if setting.op in ("conv", "conv_transpose") and len(setting.x) != setting.d + 2:
+        if setting.op in CONVOLUTIONS and len(setting.x) != setting.d + 2:
             got = f"x.shape={setting.x}"
             raise ArgumentError("JX4", f"x of {setting.d + 2} axes, one of them the batch", got, "Take jax.vmap.")
         if setting.op == "conv_transpose":
-            return plain_meaning(transposed(setting, arguments), corners)
+            setting = transposed(setting, arguments)
         if setting.op == "avg_pool":
             setting = replace(setting, options={**setting.options, **divided(arguments.get("divide_by", 1))})
-        if setting.op not in (*SLIDING, "conv"):
-            return plain_meaning(setting, corners)
-        window, space = setting.window, setting.space
-        out = tuple(windows(a, n) for a, n in zip(window.axes, space, strict=True))
-        if 0 not in out:
-            return plain_meaning(setting, corners)
-        return Meaning(setting.op, space, window, setting.explicit(window), out, divisor_of(setting, window), corners)
+        return with_no_windows(setting, corners)
+
+
+def with_no_windows(setting: Setting, corners: Corners) -> Meaning:
+    """Lunette's meaning, but where an axis has no window the size is 0."""
+    if setting.op not in (*SLIDING, *CONVOLUTIONS):
+        return meaning_of(setting, corners)
+    out = tuple(windows(a, n) for a, n in zip(setting.window.axes, setting.space, strict=True))
+    return meaning_of(setting, corners, out=out if 0 in out else None)
 
 
 def windows(axis: Any, n: int) -> int:
     """How many windows there are, or none."""
-    assert isinstance(axis, Axis)
-    return axis.out(n) if n + axis.lo + axis.hi >= axis.span else 0
+    try:
+        return int(axis.out(n))
+    except ShapeError:
+        return 0
 
 
 def divide_by(count_include_pad: bool = True, divisor: Any = None) -> Any:
@@ -189,11 +213,6 @@ def divided(by: Any) -> dict[str, Any]:
     return {"count_include_pad": by != "cells", "divisor": None if isinstance(by, str) else by}
 
 
-def spans(setting: Setting) -> tuple[int, ...]:
-    """Cells from the first tap to the last, per axis."""
-    return tuple((k - 1) * s + 1 for k, s in zip(setting.kernel, setting.dilation, strict=True))
-
-
 def raw(crop: Any, shapes: Shapes, options: Words, d: int) -> Any:
     """The padding of the dilated input that crops the result as much as lunette does."""
     assert shapes[1] is not None
@@ -206,11 +225,11 @@ def raw(crop: Any, shapes: Shapes, options: Words, d: int) -> Any:
 def transposed(setting: Setting, arguments: Arguments) -> Setting:
     """Raw or named padding as what lunette crops and adds. Rule JX3."""
     padding = arguments["padding"]
-    name = padding.upper() if isinstance(padding, str) else ""
-    if name == "SAME":
+    name = check_name(padding, "SAME", "VALID") if isinstance(padding, str) else ""
+    if name == "same":
         return replace(setting, options={**setting.options, "padding": "same"})
     rows = list(zip(spans(setting), setting.stride, strict=True))
-    if name == "VALID":
+    if name == "valid":
         crop = [(0, min(span - stride, 0)) for span, stride in rows]
     else:
         crop = [(span - 1 - a, span - 1 - b) for (span, _), (a, b) in zip(rows, padding, strict=True)]

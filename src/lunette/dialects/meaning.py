@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any, Literal
 
 from lunette.array import lookup
+from lunette.errors import LunetteError
 from lunette.op import named_request, parameters_of
 from lunette.window import Axis, Bins, Cell, Geometry, Shape, Window, is_sequence, per_axis
 
@@ -62,9 +63,10 @@ class Meaning:
     op: str
     space: Shape
     window: Window
-    options: Mapping[str, Any]
-    """Options of `ln.<op>` that say the same, but for the departures."""
     out: Shape
+    """How many windows there are: the dialect's own rule, which need not be that of `window`."""
+    options: Mapping[str, Any]
+    """The options of `ln.<op>` that come nearest: the same cells, but for the departures; see `in_lunette`."""
     divisor: Divisor | None = None
     corners: Corners = field(default=Corners(), compare=False)
     departures: tuple[str, ...] = ()
@@ -79,6 +81,19 @@ class Meaning:
         """Whether an output cell reads no input cell."""
         axes = zip(self.window.axes, self.space, self.out, strict=True)
         return any(a.reach(o, n).count == 0 for a, n, m in axes for o in range(m)) and 0 not in self.out
+
+    def in_lunette(self) -> str | None:
+        """In what ln.<op>(**options) reads or divides otherwise, as `differs` says; None if in nothing."""
+        setting = Setting(self.op, ((1, 1, *self.space), (1, 1, *self.kernel)), len(self.space), self.options)
+        try:
+            return meaning_of(setting).differs(self)
+        except LunetteError:
+            return "size"
+
+    @property
+    def kernel(self) -> Shape:
+        """The sizes of the windows, where they have one."""
+        return tuple(getattr(a, "kernel", 1) for a in self.window.axes)
 
     def differs(self, other: Meaning) -> str | None:
         """The first way in which two meanings of one operator differ: "size", "taps", "divisor" or "rule"."""
@@ -107,7 +122,7 @@ def _other(options: Mapping[str, Any]) -> dict[str, Any]:
 # ---- a configuration in lunette's words
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Setting:
     """An operator, the shapes of its arrays, and its options, none left out."""
 
@@ -123,7 +138,7 @@ class Setting:
         assert x is not None
         return x
 
-    @property
+    @cached_property
     def space(self) -> Shape:
         """The spatial sizes of x."""
         return self.x[len(self.x) - self.d :]
@@ -133,7 +148,7 @@ class Setting:
         """The number of channels of x."""
         return self.x[len(self.x) - self.d - 1]
 
-    @property
+    @cached_property
     def kernel(self) -> Shape:
         """The sizes of the window."""
         if self.op in CONVOLUTIONS:
@@ -142,18 +157,18 @@ class Setting:
             return w[2:]
         return per_axis("kernel", self.options["kernel"], self.d)
 
-    @property
+    @cached_property
     def stride(self) -> Shape:
         """One stride per axis."""
         stride = self.options["stride"]
         return self.kernel if stride is None else per_axis("stride", stride, self.d)
 
-    @property
+    @cached_property
     def dilation(self) -> Shape:
         """One dilation per axis."""
         return per_axis("dilation", self.options["dilation"], self.d)
 
-    @property
+    @cached_property
     def window(self) -> Window:
         """What lunette reads; its sizes are not checked."""
         given = self.options
@@ -179,6 +194,11 @@ class Setting:
         if "ceil_mode" in given:
             given["ceil_mode"] = any(a.ceil for a in axes)
         return given if self.op in CONVOLUTIONS else given | {"kernel": self.kernel}
+
+
+def spans(setting: Setting) -> tuple[int, ...]:
+    """Cells from the first tap to the last, per axis."""
+    return tuple(Axis(k, dilation=s).span for k, s in zip(setting.kernel, setting.dilation, strict=True))
 
 
 def rank_of(op: str, shapes: Shapes, options: Mapping[str, Any], lead: int) -> int:
@@ -207,7 +227,7 @@ def setting_of(op: str, shapes: Shapes, options: Mapping[str, Any], lead: int = 
 
 
 LUNETTE_CORNERS = Corners(
-    ties='as ties= says: "first", "all" or "split"',
+    ties="the first in row-major order",
     nan="NaN if the window has one; the index is that of the first NaN",
     index="flat, row-major, in the channel's own plane",
     empty="refused",
@@ -225,24 +245,49 @@ def divisor_of(setting: Setting, window: Window, rule: Any = None) -> Divisor | 
     return Divisor(rule, window)
 
 
-def plain_meaning(setting: Setting, corners: Corners = LUNETTE_CORNERS, departures: Sequence[str] = ()) -> Meaning:
-    """What lunette's options mean to lunette."""
-    window = setting.window
-    options, out = setting.explicit(window), window.out(setting.space)
-    divisor = divisor_of(setting, window)
-    return Meaning(setting.op, setting.space, window, options, out, divisor, corners, tuple(departures))
+def meaning_of(
+    setting: Setting,
+    corners: Corners = LUNETTE_CORNERS,
+    departures: Sequence[str] = (),
+    *,
+    out: Shape | None = None,
+    counted: Any = None,
+) -> Meaning:
+    """What lunette's options mean to lunette; or with another number of windows, or another divisor."""
+    window, space = setting.window, setting.space
+    divisor = divisor_of(setting, window, counted)
+    options = setting.explicit(window)
+    meaning = Meaning(setting.op, space, window, out or (), options, divisor, corners, tuple(departures))
+    own = sizes_or_none(window, space)
+    if out is None or (out == own and counted is None):
+        return replace(meaning, out=window.out(space))
+    if min(out, default=1) < 1 or setting.op not in SLIDING:
+        return meaning
+    by: dict[str, Any] = {}
+    if counted is not None:
+        by = {"count_include_pad": True} if counted == "window" else {"divisor": counted}
+    return replace(meaning, options={**(trimmed(meaning) if counted == "window" or out != own else options), **by})
+
+
+def sizes_or_none(window: Window, space: Shape) -> Shape | None:
+    """Lunette's sizes, if it has any."""
+    try:
+        return window.out(space)
+    except LunetteError:
+        return None
 
 
 # ---- the same, said without ceil mode and without bins
 
 
-def materialised(meaning: Meaning) -> dict[str, Any]:
+def trimmed(meaning: Meaning) -> dict[str, Any]:
     """The options without ceil mode: as much padding at the end as the last window needs, no more."""
     ends = []
     for a, n, m in zip(meaning.window.axes, meaning.space, meaning.out, strict=True):
         assert isinstance(a, Axis)
         ends.append((a.lo, max((m - 1) * a.stride + a.span - n - a.lo, 0)))
-    return {**meaning.options, "padding": tuple(ends), "ceil_mode": False}
+    ceil = {"ceil_mode": False} if "ceil_mode" in meaning.options else {}
+    return {**meaning.options, "padding": tuple(ends), **ceil}
 
 
 def sliding(meaning: Meaning) -> Window | None:

@@ -7,7 +7,7 @@
 | ON3  | auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER                                               |
 | ON4  | p is an integer                                                                                   |
 | ON5  | storage_order is 0 or 1                                                                           |
-| ON6  | output_shape needs as much padding as it takes away: it is not greater than the unpadded size      |
+| ON6  | output_shape is reached by the windows, or by less than a step more at the end                    |
 
 | attribute         | means                                                                                   |
 |-------------------|-----------------------------------------------------------------------------------------|
@@ -29,9 +29,9 @@ from dataclasses import replace
 from typing import Any
 
 from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, flag_as_int, int_as_flag, ints
-from lunette.dialects.meaning import SLIDING, Corners, Meaning, Setting, divisor_of, plain_meaning
+from lunette.dialects.meaning import SLIDING, Corners, Meaning, Setting, meaning_of
 from lunette.errors import ArgumentError, ShapeError, shown
-from lunette.window import Axis, Window, padding_pairs, padding_rule, per_axis
+from lunette.window import Axis, padding_pairs, padding_rule, per_axis
 
 AUTO_PAD = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 NAMES = {v: k for k, v in AUTO_PAD.items()}
@@ -137,56 +137,48 @@ class Onnx(Dialect):
             ceil = {"ceil_mode": False} if "ceil_mode" in setting.options else {}  # it has no effect on these sizes
             setting = replace(setting, options={**setting.options, "padding": NAMES[auto], **ceil})
         if setting.op == "conv_transpose":
-            return plain_meaning(self.cropped(setting, auto, arguments.get("output_shape")), corners)
-        if setting.op in SLIDING and setting.options["ceil_mode"]:
-            return self.ceiled(setting, corners)
-        return plain_meaning(setting, corners)
+            return meaning_of(self.cropped(setting, auto, arguments.get("output_shape")), corners)
+        if setting.op in SLIDING:
+            return self.pooled(setting, corners)
+        return meaning_of(setting, corners)
 
-    def ceiled(self, setting: Setting, corners: Corners) -> Meaning:
-        """Ceil mode with explicit pads."""
-        window, space = setting.window, setting.space
-        axes: Any = window.axes
-        out = tuple(self.windows(a, n) for a, n in zip(axes, space, strict=True))
-        if all(m >= 1 for m in out) and out == window.out(space) and self.opset > 10:
-            return plain_meaning(setting, corners)
-        told = Window(tuple(ending(a, n, m) for a, n, m in zip(axes, space, out, strict=True)))
-        rest = replace(setting, options={**setting.options, "ceil_mode": False})
-        # At opset 10 all cells count that are not told to be excluded; later those of the padded input.
-        counted = told if self.opset <= 10 else Window(tuple(replace(a, ceil=False) for a in axes))
-        divisor = divisor_of(setting, counted)
-        return Meaning(setting.op, space, told, rest.explicit(told), told.out(space), divisor, corners)
+    def pooled(self, setting: Setting, corners: Corners) -> Meaning:
+        """The sizes as they are written: 0 is one. At opset 10 all cells count that are not told to be excluded."""
+        axes: Any = setting.window.axes
+        ceil = setting.options["ceil_mode"]
+        out = tuple(self.windows(a, n, ceil) for a, n in zip(axes, setting.space, strict=True))
+        counted = "window" if self.opset <= 10 and ceil and setting.options.get("count_include_pad") else None
+        if min(out, default=0) < 0:
+            return meaning_of(setting, corners)  # which refuses
+        return meaning_of(setting, corners, out=out, counted=counted)
 
-    def windows(self, axis: Axis, n: int) -> int:
-        """Ceil mode, as it is written; windows that start in the right padding are ignored from opset 22 on."""
-        out = -((axis.span - n - axis.lo - axis.hi) // axis.stride) + 1
+    def windows(self, axis: Axis, n: int, ceil: bool) -> int:
+        """How many there are; in ceil mode, from opset 22 on, without those that would start in the right padding."""
+        room = n + axis.lo + axis.hi - axis.span
+        out = (-(-room // axis.stride) if ceil else room // axis.stride) + 1
         starts = -(-(n + axis.lo) // axis.stride)
-        return min(out, max(starts, 1)) if self.opset >= 22 else out
+        return min(out, max(starts, 1)) if ceil and self.opset >= 22 else out
 
     def cropped(self, setting: Setting, auto: str, output_shape: Any) -> Setting:
         """The pads of ConvTranspose that auto_pad or output_shape ask for. Rule ON6."""
         if output_shape is None and auto in ("NOTSET", "VALID"):
             return setting
-        padded = replace(setting, options={**setting.options, "padding": 0})
-        axes: Any = padded.window.axes
-        whole = padded.window.out(setting.space)
-        wanted = per_axis("output_shape", output_shape, setting.d) if output_shape is not None else None
-        goal = wanted or tuple(n * s for n, s in zip(setting.space, setting.stride, strict=True))
-        pairs = []
-        for n, m, axis in zip(whole, goal, axes, strict=True):
-            total = n - m
-            if total < 0:
+        plain = replace(setting, options={**setting.options, "padding": 0})
+        axes: Any = plain.window.axes
+        same = tuple(n * s for n, s in zip(setting.space, setting.stride, strict=True))
+        goal = same if output_shape is None else per_axis("output_shape", output_shape, setting.d)
+        pads, extra = [], []
+        for whole, m, axis in zip(plain.window.out(setting.space), goal, axes, strict=True):
+            total, more = max(whole - m, 0), axis.output_padding + max(m - whole, 0)
+            if more >= max(axis.stride, axis.dilation):
                 got = f"output {m} from {axis}"
-                raise ShapeError("ON6", f"an output of at most {n}", got, "Take output_padding for more.")
-            small = total // 2
+                raise ShapeError("ON6", f"an output of less than {whole + axis.stride}", got, "Nothing reaches it.")
             odd_at_end = (auto == "SAME_UPPER") == (self.opset > 10)
-            pairs.append((small, total - small) if odd_at_end else (total - small, small))
-        return replace(setting, options={**setting.options, "padding": tuple(pairs)})
-
-
-def ending(axis: Axis, n: int, m: int) -> Axis:
-    """The axis whose padding at the end gives m windows without ceil mode."""
-    end = (m - 1) * axis.stride + axis.span - n - axis.lo
-    return Axis(axis.kernel, axis.stride, axis.dilation, axis.lo, max(end, 0))
+            half = total // 2
+            pads.append((half, total - half) if odd_at_end else (total - half, half))
+            extra.append(more)
+        told = {"padding": tuple(pads), "output_padding": tuple(extra)}
+        return replace(setting, options={**setting.options, **told})
 
 
 def check_auto_pad(arguments: Arguments) -> str:

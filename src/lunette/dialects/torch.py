@@ -19,11 +19,10 @@ through: max_pool gives -inf there, with an index that is no cell.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, ints, unless_none
-from lunette.dialects.meaning import CONVOLUTIONS, SLIDING, Corners, Meaning, Setting, divisor_of, plain_meaning
+from lunette.dialects.meaning import CONVOLUTIONS, SLIDING, Corners, Meaning, Setting, divisor_of, meaning_of
 from lunette.errors import ArgumentError, ShapeError, shown
 from lunette.window import Bins, Window, is_sequence, padding_pairs
 
@@ -125,7 +124,7 @@ class Torch(Dialect):
             raise ArgumentError("PT6", "no divisor_override in avg_pool1d", got, "Take avg_pool2d on one row.")
         if setting.op.startswith("adaptive"):
             return adaptive(setting, corners)
-        return plain_meaning(setting, corners, departures(setting))
+        return meaning_of(setting, corners, departures(setting))
 
 
 def check_rank(setting: Setting) -> None:
@@ -172,14 +171,16 @@ def departures(setting: Setting) -> list[str]:
 
 
 def adaptive(setting: Setting, corners: Corners) -> Meaning:
-    """Bins, of which torch also allows none: an output of size 0."""
-    wanted = setting.options["output_size"]
-    if setting.d == 1 and None in counts(wanted, 1):
+    """Bins, of which torch also allows none; and one bin over an empty axis, whose average is that of no cells."""
+    wanted = counts(setting.options["output_size"], setting.d)
+    if setting.d == 1 and None in wanted:
         raise ArgumentError("PT9", "an integer output_size", f"output_size={shown(wanted)}", "Pass the size itself.")
-    asked = [n if m is None else m for m, n in zip(counts(wanted, setting.d), setting.space, strict=True)]
-    if 0 not in asked:
-        return plain_meaning(setting, corners)
+    asked = tuple(n if m is None else m for m, n in zip(wanted, setting.space, strict=True))
+    mean = setting.op == "adaptive_avg_pool" and set(asked) == {1}
+    if 0 in setting.space and not mean:
+        raise ShapeError("PT5", "spatial sizes >= 1", f"x.shape={setting.x}", "Only batches may be empty.")
+    if min(asked) > 0 and 0 not in setting.space:
+        return meaning_of(setting, corners)
     window = Window(tuple(Bins(max(m, 1)) for m in asked))
-    bare = replace(setting, options={**setting.options, "output_size": tuple(asked)})
     divisor = divisor_of(setting, window)
-    return Meaning(setting.op, setting.space, window, bare.options, tuple(asked), divisor, corners)
+    return Meaning(setting.op, setting.space, window, asked, {"output_size": asked}, divisor, corners)
