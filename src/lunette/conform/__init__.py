@@ -1,6 +1,6 @@
 """Measure anyone's operators against the true answer: `ln.conform("torch")`, `ln.conform(my_pool, op="max_pool")`.
 
-This package is callable, so that it is both the function and the place of its parts (lunette.conform.case, .result, ...).
+The package is callable, so that it is both the function and the place of its parts (lunette.conform.case, ...).
 `lunette.conform.run.conform` says what may be asked for.
 """
 

@@ -155,7 +155,7 @@ class Case:
         plain |= {"mode": "forward", "seed": 0, "values": None}
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         shown = [repr(self.op), repr(self.shapes)]
-        shown += [f"{n}={_literal(v)}" for n, v in given.items() if n in plain and v != plain[n]]
+        shown += [f"{n}={source_of(v)}" for n, v in given.items() if n in plain and v != plain[n]]
         return f"Case({', '.join(shown)})"
 
     def to_json(self) -> dict[str, Any]:
@@ -178,14 +178,14 @@ class Case:
         return hash(self._key())
 
 
-def _literal(value: Any) -> str:
-    """Python source, with nan and inf as `float("nan")`."""
+def source_of(value: Any) -> str:
+    """A value as Python source, with nan and inf as `float("nan")`."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"float({str(value)!r})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{n!r}: {_literal(v)}" for n, v in value.items()) + "}"
+        return "{" + ", ".join(f"{n!r}: {source_of(v)}" for n, v in value.items()) + "}"
     if isinstance(value, tuple):
-        return f"({', '.join(map(_literal, value))}{',' * (len(value) == 1)})"
+        return f"({', '.join(map(source_of, value))}{',' * (len(value) == 1)})"
     return repr(value)
 
 

@@ -111,23 +111,19 @@ def _signed_zero(case: Case, data: Data, fault: Fault) -> bool:
 
 
 def _sign(case: Case, data: Data, fault: Fault) -> bool:
-    """Other signs of the cells would explain a p-norm: it is only wrong where there are negative cells."""
+    """A p-norm that is only wrong where there are negative cells, with a power that is not even."""
     if case.op != "lp_pool" or case.options.get("p", 2) in (2, 4, np.inf):
         return False
     x = data.primals[0]
-    return (
-        bool((x < 0).any() and not np.isnan(x).any() and _touched(case, x < 0)[fault.wrong].all())
-        if (case.mode != "vjp")
-        else bool((x < 0).any())
-    )
+    return _all_hold(case, fault, x < 0) and not _some_hold(case, fault, np.isnan(x))
 
 
 def _nan(case: Case, data: Data, fault: Fault) -> bool:
-    return any(np.isnan(a).any() for a in data.primals)
+    return any(np.isnan(a).any() for a in data.primals[1:]) or _all_hold(case, fault, np.isnan(data.primals[0]))
 
 
 def _infinity(case: Case, data: Data, fault: Fault) -> bool:
-    return any(np.isinf(a).any() for a in data.primals)
+    return any(np.isinf(a).any() for a in data.primals[1:]) or _all_hold(case, fault, np.isinf(data.primals[0]))
 
 
 def _overflow(case: Case, data: Data, fault: Fault) -> bool:
@@ -161,8 +157,10 @@ def _tie(case: Case, data: Data, fault: Fault) -> bool:
 
 def _divisor(case: Case, data: Data, fault: Fault) -> bool:
     """Every wrong value is the right one times a ratio of two window counts."""
-    if case.op not in ("avg_pool", "lp_pool") or case.mode == "vjp":
-        return case.op in ("avg_pool", "lp_pool") and case.mode == "vjp" and _over_the_border(case)
+    if case.op not in ("avg_pool", "lp_pool") or not _over_the_border(case):
+        return False
+    if case.mode == "vjp":
+        return True
     with np.errstate(all="ignore"):
         ratio = fault.got.astype(np.float64)[fault.wrong] / fault.right[fault.wrong]
     if case.op == "lp_pool":
@@ -190,7 +188,7 @@ def _accumulation(case: Case, data: Data, fault: Fault) -> bool:
 
 def _padding(case: Case, data: Data, fault: Fault) -> bool:
     if case.mode == "vjp" or "pool" not in case.op or "kernel" not in case.options:
-        return case.op.startswith("conv") and case.mode != "vjp" and _border(case)[fault.wrong].all()
+        return case.op.startswith("conv") and case.mode != "vjp" and bool(_border(case)[fault.wrong].all())
     return bool(_border(case)[fault.wrong].all())
 
 
@@ -221,6 +219,19 @@ HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
 
 
 # ---- where windows reach
+
+
+def _all_hold(case: Case, fault: Fault, cells: Array) -> bool:
+    """Every wrong output cell has one of these cells in its window; of a VJP, only whether there are any."""
+    if not cells.any() or case.mode == "vjp" or "pool" not in case.op or "kernel" not in case.options:
+        return bool(cells.any())
+    return bool(_touched(case, cells)[fault.wrong].all())
+
+
+def _some_hold(case: Case, fault: Fault, cells: Array) -> bool:
+    if not cells.any() or case.mode == "vjp" or "kernel" not in case.options:
+        return bool(cells.any())
+    return bool(_touched(case, cells)[fault.wrong].any())
 
 
 def _touched(case: Case, cells: Array) -> Array:

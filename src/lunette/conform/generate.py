@@ -5,7 +5,8 @@ A batch is a pure function of its five fields, so that any process on any machin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 from zlib import crc32
@@ -35,6 +36,8 @@ DATA_WEIGHTS = {
     "small": 3,
     "ones": 3,
 }
+BATCH = 50
+"""Cases per batch: few enough to be lost, many enough to be worth a process."""
 ANSWERS = ("forward", "indices", "jvp", "vjp")
 
 
@@ -43,15 +46,44 @@ def draws(batch: Batch, backend: Backend) -> Iterator[tuple[Case, str | None]]:
 
     Unsupported draws do not count, up to three for each that does.
     """
-    rng = np.random.default_rng([batch.seed, batch.index, crc32(f"{batch.backend} {batch.op}".encode())])
-    made = corners(batch.op, backend.space, rng) if batch.index == 0 else _random(batch.op, backend.space, rng)
+    space = narrowed(backend.space, batch.modes)
+    if batch.index <= 0:
+        first = -batch.index * BATCH
+        for case in islice(corners(batch.op, space, batch.seed), first, first + batch.cases):
+            yield case, backend.supports(case)
+        return
     asked = 0
-    for case in made if batch.index == 0 else islice(made, 4 * batch.cases):
+    rng = np.random.default_rng([batch.seed, batch.index, crc32(batch.op.encode())])
+    for case in islice(_random(batch.op, space, rng), 4 * batch.cases):
         reason = backend.supports(case)
         yield case, reason
         asked += reason is None
-        if asked == batch.cases and batch.index:
+        if asked == batch.cases:
             return
+
+
+def narrowed(space: Space, modes: Sequence[str]) -> Space:
+    """Only these modes, or all of them."""
+    return replace(space, modes=tuple(m for m in space.modes if m in modes)) if modes else space
+
+
+def plan(backend: Backend, ops: Sequence[str], cases: int, seed: int, modes: Sequence[str]) -> tuple[Batch, ...]:
+    """The batches of a run: the corners of every operator first, then random cases, shared out evenly."""
+    batches = []
+    for op in ops:
+        many = sum(1 for _ in corners(op, backend.space, seed))
+        batches += [
+            Batch(backend.name, op, seed, -(at // BATCH), min(BATCH, many - at)) for at in range(0, many, BATCH)
+        ]
+    rest = {op: cases // len(ops) + (at < cases % len(ops)) for at, op in enumerate(ops)}
+    for index in range(1, cases + 1):
+        for op in ops:
+            if size := min(BATCH, rest[op]):
+                batches.append(Batch(backend.name, op, seed, index, size, only))
+                rest[op] -= size
+        if not any(rest.values()):
+            break
+    return tuple(batches)
 
 
 def _random(op: str, space: Space, rng: Rng) -> Iterator[Case]:
@@ -71,7 +103,7 @@ def draw(op: str, rng: Rng, space: Space | None = None) -> Case:
         shapes, options = DRAW[family](op, rng, d, space)
         if has_output := Case(op, shapes, options).output is not None:
             break
-    modes = [m for m in modes_of(op) if m in space.modes] if has_output else ["forward"]
+    modes = [m for m in modes_of(op) if m in space.modes and (has_output or m == "forward")] or ["forward"]
     data = str(rng.choice(list(DATA_WEIGHTS), p=np.array(list(DATA_WEIGHTS.values())) / sum(DATA_WEIGHTS.values())))
     dtype = str(rng.choice(space.dtypes, p=_towards_first(len(space.dtypes))))
     layout = str(rng.choice(space.layouts, p=_towards_first(len(space.layouts))))
@@ -191,15 +223,16 @@ DRAW: dict[str, Callable[[str, Rng, int, Space], tuple[tuple[Shape, ...], dict[s
 # ---- corners
 
 
-def corners(op: str, space: Space, rng: Rng) -> Iterator[Case]:
+def corners(op: str, space: Space, seed: int) -> Iterator[Case]:
     """Configurations at the edge of the rules, in every mode: chance meets them too seldom."""
+    rng = np.random.default_rng([seed, crc32(op.encode())])
     modes = [m for m in modes_of(op) if m in space.modes]
     ties = {"ties": space.ties[op][0]} if op in space.ties else {}
     for family in CORNERS:
         for shapes, options, dtype, data, only in family(op, space):
             if dtype not in space.dtypes:
                 continue
-            for mode in modes if only is None else only:
+            for mode in modes if only is None else [m for m in only if m in modes]:
                 yield Case(op, shapes, {**options, **ties}, dtype, data, mode=mode, seed=int(rng.integers(2**31)))
 
 
@@ -243,7 +276,7 @@ def _huge_kernels(op: str, space: Space) -> Iterator[Corner]:
 def _long_sums(op: str, space: Space) -> Iterator[Corner]:
     """More ones than the dtype can count one by one."""
     for dtype, n in (("float32", 2**25), ("float16", 2**13), ("bfloat16", 2**13)):
-        many = {
+        many: dict[str, dict[str, Any]] = {
             "avg_pool": {"kernel": (n,)},
             "lp_pool": {"kernel": (n,), "p": 1.0},
             "global_avg_pool": {"spatial": 1},
@@ -291,11 +324,11 @@ def _nothing(op: str, space: Space) -> Iterator[Corner]:
 def _one_window_of(op: str, space: Space) -> Iterator[Corner]:
     """One small window over each kind of data, in every dtype."""
     d = space.ranks[0]
-    for data, dtype, n in product(DATA_WEIGHTS, space.dtypes, (1, 2, 4)):
+    for data, dtype, n in product(DATA_WEIGHTS, space.dtypes, (1, 3)):
         shape = (1, 1, *(1,) * (d - 1), n)
         kernel = shape[2:]
         if op in SLIDING:
-            for norm in space.norms if op == "lp_pool" else (0,):
+            for norm in space.norms if op == "lp_pool" and dtype == space.dtypes[0] else (2.0,):
                 extra = {"p": norm} if op == "lp_pool" else _needed(op)
                 yield (shape,), {"kernel": kernel, **extra}, dtype, data, None
         elif op.startswith("conv"):
@@ -305,11 +338,11 @@ def _one_window_of(op: str, space: Space) -> Iterator[Corner]:
             yield (shape,), options, dtype, data, None
 
 
-CORNERS: list[Callable[[str, Space], Iterator[Corner]]] = [
-    _one_window_of,
-    _windows_that_miss,
+CORNERS: list[Callable[[str, Space], Iterator[Corner]]] = [  # what takes long begins early
     _huge_kernels,
+    _long_sums,
+    _windows_that_miss,
     _too_large,
     _nothing,
-    _long_sums,
+    _one_window_of,
 ]

@@ -164,7 +164,7 @@ def _spacing(values: Array, dtype: np.dtype[Any]) -> Array:
     """The unit in the last place of each value."""
     info = limits(dtype)
     exponent = np.frexp(np.abs(values))[1] - 1
-    return np.maximum(np.ldexp(1.0, exponent - int(info.nmant)), float(info.smallest_subnormal))
+    return np.asarray(np.maximum(np.ldexp(1.0, exponent - int(info.nmant)), float(info.smallest_subnormal)))
 
 
 def _outside(case: Case, index: Array) -> Array:

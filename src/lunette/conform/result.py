@@ -36,18 +36,21 @@ FAILURES = frozenset(Verdict) - {Verdict.EQUAL, Verdict.WITHIN, Verdict.UNSUPPOR
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A piece of a run: the cases it stands for are a pure function of these five."""
+    """A piece of a run: the cases it stands for are a pure function of these fields."""
 
     backend: str
     op: str
     seed: int
     index: int
-    """Batch 0 of an operator holds its corner cases, the others are drawn at random."""
+    """Batches 0, -1, -2, ... of an operator hold its corner cases, 1, 2, ... are drawn at random."""
     cases: int
+    modes: tuple[str, ...] = ()
+    """The modes to ask for; none means all."""
 
     @property
     def key(self) -> str:
-        return f"{self.backend}/{self.op}/{self.seed}/{self.index}/{self.cases}"
+        """Unique in a run, and the same in every run of these settings."""
+        return "/".join(map(str, (self.backend, self.op, self.seed, self.index, self.cases, *self.modes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,8 @@ class BatchResult:
     @classmethod
     def from_json(cls, made: Mapping[str, Any]) -> BatchResult:
         outcomes = tuple(Outcome.from_json(o) for o in made["outcomes"])
-        return cls(Batch(**made["batch"]), outcomes, float(made["seconds"]))
+        batch = Batch(**made["batch"] | {"modes": tuple(made["batch"]["modes"])})
+        return cls(batch, outcomes, float(made["seconds"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from lunette.conform.backends.function import as_backend
 from lunette.conform.case import KINDS, Case
 from lunette.conform.findings import finding
 from lunette.conform.generate import draws
+from lunette.conform.generate import plan as planned
 from lunette.conform.known import Known, read
 from lunette.conform.result import (
     FAILURES,
@@ -41,7 +42,6 @@ from lunette.conform.shrink import shrink, weight, words
 from lunette.conform.worker import Died, Hung, Nursery, Worker
 from lunette.errors import ArgumentError, meant, shown
 
-BATCH = 50
 REPEATS = 20
 """How often a suspect is asked again: damage to the heap may take a while to be noticed."""
 SAMPLES = 200
@@ -51,23 +51,17 @@ SAMPLES = 200
 # ---- plan
 
 
-def plan(backend: str, ops: Sequence[str] | None = None, cases: int | None = None, seed: int = 0) -> tuple[Batch, ...]:
-    """The batches of a run: the corners of every operator first, then random cases, shared out evenly."""
-    known = find(backend)
-    chosen = _operators(known, ops)
-    total = known.default_cases if cases is None else cases
-    batches = [Batch(backend, op, seed, 0, 0) for op in chosen]
-    each = [total // len(chosen) + (at < total % len(chosen)) for at in range(len(chosen))]
-    rest = dict(zip(chosen, each, strict=True))
-    index = 0
-    while any(rest.values()):
-        index += 1
-        for op in chosen:
-            if rest[op]:
-                size = min(BATCH, rest[op])
-                batches.append(Batch(backend, op, seed, index, size))
-                rest[op] -= size
-    return tuple(batches)
+def plan(
+    backend: str,
+    ops: Sequence[str] | None = None,
+    cases: int | None = None,
+    seed: int = 0,
+    modes: Sequence[str] | None = None,
+) -> tuple[Batch, ...]:
+    """The batches of a run."""
+    found = find(backend)
+    total = found.default_cases if cases is None else cases
+    return planned(found, _operators(found, ops), total, seed, _modes(found, modes))
 
 
 def _operators(backend: Backend, ops: Sequence[str] | None) -> tuple[str, ...]:
@@ -79,6 +73,17 @@ def _operators(backend: Backend, ops: Sequence[str] | None) -> tuple[str, ...]:
             hint = meant(op, backend.space.ops, "Leave ops out to ask for all of them.")
             raise ArgumentError("B4", need, shown(op), hint, who="conform")
     return chosen
+
+
+def _modes(backend: Backend, modes: Sequence[str] | None) -> tuple[str, ...]:
+    """Rule B6."""
+    for mode in modes or ():
+        if mode not in backend.space.modes:
+            need = f"modes that {backend.name} has: {', '.join(backend.space.modes)}"
+            raise ArgumentError(
+                "B6", need, shown(mode), meant(mode, backend.space.modes, "All, if none."), who="conform"
+            )
+    return tuple(m for m in backend.space.modes if m in (modes or ()))
 
 
 # ---- one batch
@@ -153,8 +158,9 @@ class _Asking:
         worker.end()
 
     def _killer(self, last: int, how: str) -> tuple[int, Outcome]:
-        """The case it died on if that one kills alone; else the nearest before it that does."""
-        for at in range(last, -1, -1):
+        """The case it died on if that one kills alone; else one before it that does, those that failed first."""
+        failed = [at for at in range(last - 1, -1, -1) if self.done[at].failed]
+        for at in [last, *failed, *(at for at in range(last - 1, -1, -1) if at not in failed)]:
             if at not in self.verdicts:
                 outcome = alone(self.backend, self.cases[at], REPEATS)
                 if outcome.verdict is Verdict.CRASHED:
@@ -192,7 +198,7 @@ class Pool(Protocol):
 
 
 class Processes:
-    """This machine: as many workers at a time as there are processors. The threads here only wait for them."""
+    """The machine at hand: as many workers at a time as there are processors. The threads here only wait for them."""
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or len(os.sched_getaffinity(0))
@@ -240,7 +246,7 @@ class Journal:
         """Written to disk before the run goes on."""
         text = json.dumps(result.to_json(), allow_nan=False)
         with self.path.open("a") as file:
-            torn = file.tell() and not self.path.read_bytes()[-1:] == b"\n"
+            torn = file.tell() and self.path.read_bytes()[-1:] != b"\n"
             file.write("\n" * bool(torn) + text + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -252,6 +258,7 @@ def run(
     ops: Sequence[str] | None = None,
     cases: int | None = None,
     seed: int = 0,
+    modes: Sequence[str] | None = None,
     workers: int | None = None,
     pool: Pool | None = None,
     on_progress: Progress | None = None,
@@ -263,7 +270,7 @@ def run(
     found = find(backend)
     found.check()
     accepted = read(backend, known)
-    batches = plan(backend, ops, cases, seed)
+    batches = plan(backend, ops, cases, seed, modes)
     kept = Journal(Path(journal)) if journal is not None else None
     done = kept.read(batches) if kept is not None else {}
     counts: Counter[str] = Counter(str(o.verdict) for r in done.values() for o in r.outcomes)
@@ -331,15 +338,14 @@ Group = tuple[list[Outcome], Known | None]
 
 
 def _groups(outcomes: Sequence[Outcome], accepted: Sequence[Known]) -> list[Group]:
-    """Failures that look like one fact: known ones by their line, others by operator, verdict, class and mode."""
+    """Failures that look like one fact: known ones by their line, others by operator, verdict and class."""
     groups: dict[tuple[Any, ...], list[Outcome]] = defaultdict(list)
     lines: dict[tuple[Any, ...], Known | None] = {}
     for o in outcomes:
         if o.failed:
             line = next((k for k in accepted if k.covers(o)), None)
             said = words(o.message) if o.verdict is Verdict.REFUSED else ""
-            mode = o.case.mode if o.verdict is Verdict.GRADIENT else ""
-            key = (o.case.op, "", line.name, "", "") if line else (o.case.op, o.kind, str(o.verdict), mode, said)
+            key = (o.case.op, "", line.name, "") if line else (o.case.op, o.kind, str(o.verdict), said)
             groups[key].append(o)
             lines[key] = line
     return [(groups[key], lines[key]) for key in sorted(groups)]
@@ -371,8 +377,8 @@ class _Trying:
         self.worker: Worker | None = None
 
     def __call__(self, case: Case) -> Outcome | None:
-        if self.backend.supports(case) is not None or (case.mode == "vjp" and case.output is None):
-            return None
+        if self.backend.supports(case) is not None or (case.output is None) != (self.first.case.output is None):
+            return None  # what lunette refuses is another question
         if self.first.verdict is Verdict.CRASHED:
             return alone(self.backend, case, REPEATS)
         if self.first.verdict is Verdict.HUNG:
@@ -457,6 +463,7 @@ def conform(
     ops: Sequence[str] | None = None,
     cases: int | None = None,
     seed: int = 0,
+    modes: Sequence[str] | None = None,
     jvp: Callable[..., Any] | None = None,
     vjp: Callable[..., Any] | None = None,
     dtypes: Sequence[str] | None = None,
@@ -488,6 +495,7 @@ def conform(
         ops=chosen,
         cases=cases,
         seed=seed,
+        modes=modes,
         workers=workers,
         pool=pool,
         on_progress=on_progress,

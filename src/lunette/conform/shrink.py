@@ -34,7 +34,7 @@ DEFAULTS: dict[str, Any] = {
 
 def shrink(outcome: Outcome, attempt: Try) -> Outcome:
     """The outcome of the smallest case found; `attempt` returns None for cases that are not asked."""
-    budget = Budget(6 if outcome.verdict is Verdict.HUNG else MOST_TRIES)
+    budget = Budget(8 if outcome.verdict is Verdict.HUNG else MOST_TRIES)
     best = _descend(outcome, attempt, budget, simpler)
     if best.case.size <= 64 and best.verdict is not Verdict.HUNG:
         spelled = replace(best, case=best.case.spelled())
@@ -103,9 +103,11 @@ def simpler(case: Case) -> Iterator[Case]:
 
 
 def _plainer(case: Case) -> Iterator[Case]:
-    for name, value in (("layout", "contiguous"), ("dtype", "float32"), ("data", "integers"), ("seed", 0)):
-        if case.values is None and getattr(case, name) != value:
-            yield replace(case, **{name: value})
+    if case.values is None:
+        yield replace(case, layout="contiguous")
+        yield replace(case, dtype="float32")
+        yield replace(case, data="integers")
+        yield replace(case, seed=0)
 
 
 def _without_axis(case: Case, axis: int) -> Case:
@@ -216,7 +218,7 @@ def simpler_cells(case: Case) -> Iterator[Case]:
     for at, row in enumerate(case.values):
         for place, cell in enumerate(row):
             for value in (0.0, 1.0):
-                if (cell != value and not (cell == 0 and value == 1)) or str(cell) == "-0.0" and value == 0:
+                if (cell != value and not (cell == 0 and value == 1)) or (str(cell) == "-0.0" and value == 0):
                     yield _with_row(case, at, (*row[:place], value, *row[place + 1 :]))
 
 

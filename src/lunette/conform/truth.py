@@ -25,7 +25,7 @@ from lunette.conform.data import DTYPES, limits
 from lunette.errors import LunetteError
 from lunette.number import Array
 from lunette.ops import ALL
-from lunette.window import Axis, Window
+from lunette.window import Axis, Shape, Window
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {kind.name: f for kind, f in ALL.items()}
 JVP = {kind.name: array.jvp_of(f, kind) for kind, f in ALL.items()}
@@ -191,10 +191,9 @@ def _pair(value: Any) -> tuple[float, float]:
 
 
 def _on_kernels(case: Case, data: Data) -> tuple[Array, ...]:
-    wide = Data(*((tuple(a.astype(np.float64) for a in arrays)) for arrays in (data.primals, data.tangents)))
-    if data.cotangent is not None:
-        wide = replace(wide, cotangent=data.cotangent.astype(np.float64))
-    return run_lunette(case, wide)
+    primals, tangents = (tuple(a.astype(np.float64) for a in arrays) for arrays in (data.primals, data.tangents))
+    cotangent = None if data.cotangent is None else data.cotangent.astype(np.float64)
+    return run_lunette(case, Data(primals, tangents, cotangent))
 
 
 def run_lunette(case: Case, data: Data, **changed: Any) -> tuple[Array, ...]:
@@ -303,7 +302,8 @@ def _answer(case: Case, data: Data, name: str, exact: tuple[Array, Array], size:
     with np.errstate(all="ignore"):
         bound = allowed(case, data, name, hi, size)
         most = float(limits(dtype).max)
-        wide = float(np.finfo(np.float32).max) if dtype.itemsize == 2 else most
+        composed = case.mode in ("jvp", "vjp")  # of several calls, each rounded to the dtype
+        wide = float(np.finfo(np.float32).max) if dtype.itemsize == 2 and not composed else most
         # Sums may overflow on their way, or round to infinity at the end; averages and norms may only do the latter.
         summed = case.op.startswith("conv") or case.mode == "vjp"
         free = (size > wide / 2) if summed else no
@@ -345,28 +345,31 @@ def blocked(t: int) -> int:
 
 def gamma(h: float, u: float) -> float:
     """The relative error of h roundings in a row."""
-    return h * u / (1 - h * u)
+    return h * u / (1 - h * u) if h * u < 1 else inf
 
 
 def terms(case: Case, name: str) -> int:
     """The number of terms of the longest sum of an answer, or more."""
-    kernel, space, out = case.per_axis("kernel"), case.space, (case.output or ())[len(case.batch) + 1 :]
-    samples = prod(case.batch)
+    space: Shape = case.space
+    kernel: Shape = case.per_axis("kernel")
+    out: Shape = (case.output or ())[len(case.batch) + 1 :]
+    samples: int = prod(case.batch)
     if case.op.startswith("conv"):
         a, b = case.shapes[1][:2]
-        outs, ins = (a, b) if case.op == "conv" else (b, a // max(case.options.get("groups", 1), 1))
+        groups = int(case.options.get("groups", 1))
+        outs, ins = (a // groups, b) if case.op == "conv" else (b, a // groups)
         taps = prod(kernel)
         if name == "vjp of x":
-            return max(taps * (outs // (case.options.get("groups", 1) if case.op == "conv" else 1)), 1)
+            return max(taps * outs, 1)
         if name in ("vjp of w", "vjp of b"):
             return max(samples * prod(out), samples * prod(space), 1)
         return max((ins * taps + 1) * (2 if case.mode == "jvp" else 1), 1)
     if case.mode == "vjp":
         if "kernel" in case.options:
-            return max(min(prod(out), prod(min(k, m) for k, m in zip(kernel, out, strict=True))), 1)
+            return max(prod(min(int(k), m) for k, m in zip(kernel, out, strict=True)), 1)
         return max(prod(ceil(m / n) + 1 for m, n in zip(out, space, strict=True)), 1) if out else 1
     if "kernel" in case.options:
-        return max(prod(min(k, n) for k, n in zip(kernel, space, strict=True)), 1)
+        return max(prod(min(int(k), n) for k, n in zip(kernel, space, strict=True)), 1)
     if "output_size" in case.options:
         return prod(ceil(n / m) + 1 for n, m in zip(space, out, strict=True))
     return max(prod(space), 1)

@@ -44,14 +44,14 @@ class Space:
 class Backend(ABC):
     """One library, or one function."""
 
-    name: ClassVar[str] | str
+    name: str
     module: ClassVar[str] = ""
     """What to import; empty if lunette itself is enough."""
     extra: ClassVar[str] = ""
     """What to install: pip install 'lunette[<extra>]'."""
     dialect: ClassVar[str] = ""
     space: Space
-    deadline: float = 15.0
+    deadline: float = 8.0
     """Seconds after which a case counts as hung."""
     default_cases: int = 4000
     environment: Mapping[str, str] = {}
@@ -148,15 +148,21 @@ def literal(a: Array) -> str:
     return rows(a) if 0 < a.size <= 64 else ""
 
 
-def written(a: Array, dtype: str, library: str = "np", array: str = "array") -> str:
-    """An array as source code. Long ones are ones, or zeros, or only said to be random."""
-    kind = f"{library}.{dtype}" if dtype != "bfloat16" or library != "np" else "ml_dtypes.bfloat16"
+def written(case: Case, at: int, library: str = "np", array: str = "array") -> str:
+    """Array number `at` of a case as source code: its cells, a formula, or the case itself if it has many."""
+    a = case.arrays().every[at]
+    kind = "ml_dtypes.bfloat16" if (case.dtype, library) == ("bfloat16", "np") else f"{library}.{case.dtype}"
     if cells := literal(a):
         named = cells.replace("nan", f"{library}.nan").replace("inf", f"{library}.inf")
         return f"{library}.{array}({named}, dtype={kind})"
-    if a.size and (a == a.ravel()[0]).all():
-        return f"{library}.full({a.shape}, {float(a.ravel()[0])!r}, dtype={kind})"
     if not a.size:
         return f"{library}.zeros({a.shape}, dtype={kind})"
-    random = f"{library}.random.standard_normal({a.shape})" if library == "np" else f"{library}.randn({a.shape})"
-    return f"{random}.astype({kind})" if library == "np" else random
+    if (a == a.ravel()[0]).all():
+        return f"{library}.full({a.shape}, {float(a.ravel()[0])!r}, dtype={kind})"
+    return f"{library}.{array}({case!r}.arrays().every[{at}], dtype={kind})"
+
+
+def preamble(case: Case, start: str) -> str:
+    """The imports of a reproducer."""
+    long = any(not literal(a) and a.size and not (a == a.ravel()[0]).all() for a in case.arrays().every)
+    return start + "; from lunette.conform.case import Case" * long + "; "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lunette.conform.backends import registry
-from lunette.conform.backends.backend import Backend, Space
+from lunette.conform.backends.backend import Backend, Space, preamble
 from lunette.conform.backends.lunette import spoken
 from lunette.conform.case import KINDS, Case, Data
 from lunette.conform.truth import FUNCTIONS
@@ -117,8 +117,8 @@ class Function(Backend):
         function = self.functions[case.mode]
         name = getattr(self.functions["forward"], "__name__", "function")
         module = getattr(function, "__module__", None) or "__main__"
-        start = f"from {module} import {name}; " if module != "__main__" else ""
-        return f"import numpy as np; {start}print({spoken(case, name)})"
+        start = "import numpy as np" + (f"; from {module} import {name}" if module != "__main__" else "")
+        return f"{preamble(case, start)}print({spoken(case, name)})"
 
 
 def _as_array(value: Any) -> Any:

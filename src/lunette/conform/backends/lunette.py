@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lunette.conform.backends.backend import Backend, Space, written
-from lunette.conform.case import Case, Data
+from lunette.conform.backends.backend import Backend, Space, preamble, written
+from lunette.conform.case import Case, Data, source_of
 from lunette.conform.truth import run_lunette
 
 
@@ -27,19 +27,18 @@ class Lunette(Backend):
         return run_lunette(case, data)
 
     def source(self, case: Case) -> str:
-        return f"import numpy as np, lunette as ln; print({spoken(case)})"
+        return f"{preamble(case, 'import numpy as np, lunette as ln')}print({spoken(case)})"
 
 
 def spoken(case: Case, name: str = "") -> str:
     """The call in lunette's own words."""
-    data = case.arrays()
-    arrays = [written(a, case.dtype) for a in data.primals]
-    options = "".join(f", {n}={v!r}" for n, v in case.options.items())
+    p = len(case.shapes)
+    arrays = [written(case, at) for at in range(p)]
+    options = "".join(f", {n}={source_of(v)}" for n, v in case.options.items())
     name = name or f"ln.{case.op}"
     if case.mode == "jvp":
-        tangents = "".join(f"{written(a, case.dtype)}, " for a in data.tangents)
+        tangents = "".join(f"{written(case, at)}, " for at in range(p, 2 * p))
         return f"{name}_jvp(({', '.join(arrays)},), ({tangents}){options})"
-    if case.mode == "vjp":
-        g = "None" if data.cotangent is None else written(data.cotangent, case.dtype)
-        return f"{name}_vjp(({', '.join(arrays)},), {g}{options})"
+    if case.mode == "vjp" and case.output is not None:
+        return f"{name}_vjp(({', '.join(arrays)},), {written(case, p)}{options})"
     return f"{name}({', '.join(arrays)}{options}{', return_indices=True' if case.mode == 'indices' else ''})"

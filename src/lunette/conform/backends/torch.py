@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from lunette.conform.backends.backend import Backend, Space, written
-from lunette.conform.case import Case, Data
+from lunette.conform.backends.backend import Backend, Space, preamble, written
+from lunette.conform.case import Case, Data, source_of
 from lunette.dialects import Call
 from lunette.number import Array
 
@@ -33,7 +33,7 @@ class Torch(Backend):
         dilated_averages=False,
         named_padding=False,
     )
-    environment: ClassVar[Mapping[str, str]] = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment: Mapping[str, str] = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
     def load(self) -> Any:
         torch = super().load()
@@ -78,24 +78,22 @@ class Torch(Backend):
         call = self.call(case)
         if not isinstance(call, Call):
             return str(call)
-        data = case.arrays()
-        arguments = "".join(f", {n}={v!r}" for n, v in call.arguments.items())
+        arguments = "".join(f", {n}={source_of(v)}" for n, v in call.arguments.items())
         function = f"torch.{call.function}" if call.function.startswith("Tensor.") else f"F.{call.function}"
         if self.name == "torch-compile":
             function = f"torch.compile({function})"
 
-        def tensors(arrays: Sequence[Array]) -> str:
-            return ", ".join(written(a, case.dtype, "torch", "tensor") for a in arrays)
+        def tensors(start: int, stop: int) -> str:
+            return ", ".join(written(case, at, "torch", "tensor") for at in range(start, stop))
 
-        given = tensors(data.primals)
-        start = "import torch; from torch.nn import functional as F; "
+        p = len(case.shapes)
+        start, given = preamble(case, "import torch; from torch.nn import functional as F"), tensors(0, p)
         if case.mode == "jvp":
             inner = f"lambda *a: {function}(*a{arguments})"
-            return f"{start}print(torch.func.jvp({inner}, ({given},), ({tensors(data.tangents)},))[1])"
-        if case.mode == "vjp":
-            g = "None" if data.cotangent is None else tensors([data.cotangent])
+            return f"{start}print(torch.func.jvp({inner}, ({given},), ({tensors(p, 2 * p)},))[1])"
+        if case.mode == "vjp" and case.output is not None:
             leaves = f"a = [t.requires_grad_() for t in ({given},)]; "
-            return f"{start}{leaves}print(torch.autograd.grad({function}(*a{arguments}), a, {g}))"
+            return f"{start}{leaves}print(torch.autograd.grad({function}(*a{arguments}), a, {tensors(p, p + 1)}))"
         return f"{start}print({function}({given}{arguments}))"
 
 
