@@ -69,12 +69,12 @@ def narrowed(space: Space, modes: Sequence[str]) -> Space:
 
 def plan(backend: Backend, ops: Sequence[str], cases: int, seed: int, modes: Sequence[str]) -> tuple[Batch, ...]:
     """The batches of a run: the corners of every operator first, then random cases, shared out evenly."""
-    batches = []
+    batches, only = [], tuple(modes)
+    space = narrowed(backend.space, modes)
     for op in ops:
-        many = sum(1 for _ in corners(op, backend.space, seed))
-        batches += [
-            Batch(backend.name, op, seed, -(at // BATCH), min(BATCH, many - at)) for at in range(0, many, BATCH)
-        ]
+        many = sum(1 for _ in corners(op, space, seed))
+        for at in range(0, many, BATCH):
+            batches.append(Batch(backend.name, op, seed, -(at // BATCH), min(BATCH, many - at), only))
     rest = {op: cases // len(ops) + (at < cases % len(ops)) for at, op in enumerate(ops)}
     for index in range(1, cases + 1):
         for op in ops:
