@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from io import StringIO
@@ -14,6 +15,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+import lunette
 from lunette.cli import app, main
 from lunette.conform.case import Case
 from lunette.conform.report.junit import junit
@@ -376,3 +378,53 @@ def test_a_file_that_is_no_report_is_refused(tmp_path: Path) -> None:
         (tmp_path / "x.json").write_text(content, encoding="utf-8")
         result = runner.invoke(app, ["conform", str(tmp_path / "x.json")])
         assert result.exit_code == 2 and "is no report that --json wrote" in words(result.output)
+
+
+# ---- pytest
+
+
+pytest_plugins = ["pytester"]
+KERNELS = """
+import lunette as ln
+
+def right(x, kernel, stride, padding=0):
+    return ln.max_pool(x, kernel, stride=stride, padding=padding)
+
+def wrong(x, kernel, stride):
+    return ln.max_pool(x, kernel, stride=stride)[..., :1]
+
+def test_right(conform):
+    conform(right, "max_pool")
+
+def test_wrong(conform):
+    conform(wrong, "max_pool", cases=20)
+
+def test_named(conform):
+    report = conform("lunette", ops=["global_max_pool"], modes=["forward"])
+    assert report.backend == "lunette"
+"""
+
+
+@pytest.mark.parametrize("processes", [(), ("-n2",)])
+def test_one_line_measures_an_operator(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, processes: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(KERNELS)
+    # Loaded by name, and nothing else by itself: that pytest finds the plugin is a matter of installing.
+    loaded = ("-p", "lunette.conform.plugin", *(("-p", "xdist") if processes else ()))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(Path(lunette.__file__).parents[1]))
+    options = ("--conform-cases", "30", "--conform-seed", "3", "--conform-html", "page.html")
+    result = pytester.runpytest_subprocess(*loaded, *processes, *options, "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, failed=1)
+    text = result.stdout.str()
+    for part in ("size rule in max_pool", "reproduce", "wrong(", "= conformance =", "100% agree, nothing new"):
+        assert part in text
+    page = ET.fromstring((pytester.path / "page.html").read_text(encoding="utf-8"))
+    assert len(page.findall(".//section[@id='backends']//tbody/tr")) == 3
+
+
+def test_the_plugin_is_what_pytest_looks_for() -> None:
+    with (Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
+        points = tomllib.load(file)["project"]["entry-points"]["pytest11"]
+    assert points == {"lunette": "lunette.conform.plugin"}

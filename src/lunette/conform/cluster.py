@@ -11,7 +11,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -32,8 +32,10 @@ class Cluster:
     """What to do with a batch; a function that workers can import."""
     wait: float = WAIT
 
-    def map(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
+    def map(self, batches: Sequence[Batch]) -> Iterator[BatchResult]:
         """The result of every batch, once, as they come in."""
+        if not batches:
+            return
         dask = _dask()
         client = self._client(dask)
         # Names of its own for every run: another run's results may come from other code.
@@ -74,7 +76,7 @@ class Cluster:
         for worker, found in client.run(importlib.metadata.version, "lunette", on_error="return").items():
             if found != __version__:
                 client.close()
-                _refuse_version(f"{found!r} on {worker}")
+                _refuse_version(__version__, f"{found!r} on {worker}")
         return client
 
 
@@ -89,10 +91,10 @@ def _dask() -> Any:
 def remote(work: Callable[[Batch], BatchResult], batch: Batch, version: str) -> BatchResult:
     """One batch on a worker, which must judge by the same rules as the machine that asks."""
     if version != __version__:  # a worker that came later
-        _refuse_version(repr(__version__), version)
+        _refuse_version(version, repr(__version__))
     return work(batch)
 
 
-def _refuse_version(got: str, version: str = __version__) -> NoReturn:
+def _refuse_version(version: str, got: str) -> NoReturn:
     hint = "Install the same version there."
     raise ArgumentError("K4", f"lunette {version} on every worker", got, hint, who="conform")

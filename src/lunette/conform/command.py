@@ -101,6 +101,7 @@ def _measured(
         return run(
             backend,
             ops=ops or None,
+            modes=modes or None,
             cases=cases,
             seed=seed,
             workers=workers,

@@ -8,7 +8,18 @@ from typing import Any, Final
 
 from lunette.conform.case import Case
 from lunette.conform.report.plots import error_plots, heat_map, text, verdict_bars
-from lunette.conform.report.words import MEANINGS, clean, configuration, count, headline, keys, share, told, who
+from lunette.conform.report.words import (
+    MEANINGS,
+    clean,
+    configuration,
+    count,
+    headline,
+    keys,
+    share,
+    summing,
+    told,
+    who,
+)
 from lunette.conform.result import Finding, Report, Verdict
 from lunette.errors import LunetteError
 from lunette.explain import explain
@@ -50,7 +61,7 @@ article .window{margin:0 0 6px}article>pre{line-height:1.35;max-height:32em;over
 section>table td,p,h1,h2,h3,footer{overflow-wrap:anywhere}
 @media print{details:not([open])>*{display:block}section{break-inside:avoid-page}}
 """
-MONO: Final = frozenset({"reproduce", "got", "right is", "again"})
+MONO: Final = frozenset({"reproduce", "got", "right is", "replay"})
 LEGEND: Final = (
     ("color-mix(in srgb,var(--teal) 16%,var(--card))", "all agree"),
     ("color-mix(in srgb,var(--red) 45%,var(--card))", "some fail (how many)"),
@@ -127,7 +138,7 @@ def _of(report: Report, prefix: str) -> Iterator[Section]:
     yield _verdicts(report, prefix)
     if report.table:
         yield _heat(report, prefix)
-    if any(a.samples for a in report.accuracy):
+    if summing(report):
         yield _accuracy(report, prefix)
     anchors = dict(zip(map(id, report.findings), keys(report.findings), strict=True))
     for kind, some in _classes(report).items():
@@ -175,7 +186,7 @@ def _accuracy(report: Report, prefix: str) -> Section:
         "The greatest error of each case against its bound gamma(h) * sum|x||w|, both in units of u * sum|x||w|. On "
         "the dashed line an error uses its whole bound; above it (ringed), no order of summation explains it."
     )
-    return Section(f"{prefix}accuracy", "How far off sums are", words, error_plots(report.accuracy))
+    return Section(f"{prefix}accuracy", "How far off sums are", words, error_plots(summing(report)))
 
 
 # ---- a finding

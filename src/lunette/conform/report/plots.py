@@ -114,10 +114,10 @@ MOST_POINTS: Final = 240
 
 def error_plots(accuracy: Sequence[Accuracy]) -> str:
     """One plot per operator and mode."""
-    groups = dict.fromkeys((a.op, a.mode) for a in accuracy if a.samples)
+    groups = dict.fromkeys((a.op, a.mode) for a in accuracy)
     plots = []
     for op, mode in groups:
-        some = [a for a in accuracy if (a.op, a.mode) == (op, mode) and a.samples]
+        some = [a for a in accuracy if (a.op, a.mode) == (op, mode)]
         plots.append(f"<figure>{error_plot(f'{op}, {mode}', some)}</figure>")
     return f'<div class="three">{"".join(plots)}</div>'
 
@@ -141,7 +141,7 @@ def error_plot(title: str, some: Sequence[Accuracy]) -> str:
     parts = [
         f'<svg class="plot" viewBox="0 0 {width} {height}" role="img"><title>{text(title)}</title>'
         f'<text class="title" x="0" y="14">{text(title)}</text><text x="0" y="{top - 9}">error</text>'
-        f'<text x="{width - right}" y="{height - 6}" text-anchor="end">bound</text>'
+        f'<text x="{width - right}" y="{height - bottom - 6}" text-anchor="end">bound</text>'
         f'<text x="{left - 6}" y="{y(0) + 4:.1f}" text-anchor="end">0</text>'
     ]
     for m in _marks(down):
@@ -167,7 +167,7 @@ def error_plot(title: str, some: Sequence[Accuracy]) -> str:
             f'style="--dot:var({colour})"><title>{text(words)}</title></circle>'
         )
     for k, dtype in enumerate(dict.fromkeys(a.dtype for a in some)):
-        at = left + 70 * k
+        at = left + 72 * k
         colour = DTYPE_COLOURS.get(dtype, "--muted")
         parts.append(f'<circle cx="{at + 4}" cy="{height - 10}" r="3.5" style="--dot:var({colour})"/>')
         parts.append(f'<text x="{at + 12}" y="{height - 6}">{text(dtype)}</text>')

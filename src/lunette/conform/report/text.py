@@ -10,14 +10,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lunette.conform.report.words import GOOD, clean, configuration, count, headline, share, told, who
+from lunette.conform.report.words import GOOD, clean, configuration, count, headline, share, summing, told, who
 from lunette.conform.result import FAILURES, Finding, Report, Verdict
 
 MOST_FULL: Final = 12
 """Findings that are printed in full; the files have all of them."""
 MOST_LINES: Final = 16
 """Of a drawing; the page has the whole of it."""
-TO_COPY: Final = frozenset({"reproduce", "again"})
+TO_COPY: Final = frozenset({"reproduce", "replay"})
 STYLES: Final[Mapping[str, str]] = {"crashed": "bold red", "hung": "bold red", "unsupported": "dim"}
 
 
@@ -95,21 +95,19 @@ def backends(reports: Sequence[Report]) -> Table:
 
 
 def accuracy(report: Report) -> Iterator[RenderableType]:
-    """How far sums were off, beside what the bound allows."""
-    if not any(a.samples for a in report.accuracy):
+    """How far sums were off, beside what the bound allows: one row per operator."""
+    measured = summing(report)
+    if not measured:
         return
     table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("error in u*sum|x||w|", "dtype", "mode", "cases", "greatest", "mean", "most of the bound used"):
-        table.add_column(name, justify="left" if name in ("error in u*sum|x||w|", "dtype", "mode") else "right")
-    for a in report.accuracy:
-        if not a.samples:
-            continue
-        greatest = max(s[0] for s in a.samples)
-        mean = sum(s[1] for s in a.samples) / len(a.samples)
-        used = max((most / bound for most, _, bound in a.samples if bound > 0), default=0.0)
-        style = "red" if used > 1 else ""
-        cells = (clean(a.op), a.dtype, a.mode, f"{len(a.samples):,}", f"{greatest:.3g}", f"{mean:.2g}")
-        table.add_row(*cells, Text(f"{100 * used:.3g}%", style=style))
+    for name in ("error in u*sum|x||w|", "cases", "greatest", "mean", "most of the bound used"):
+        table.add_column(name, justify="left" if name.startswith("error") else "right", no_wrap=True)
+    for op in dict.fromkeys(a.op for a in measured):
+        some = [(a, s) for a in measured if a.op == op for s in a.samples]
+        at, (most, _, bound) = max(some, key=lambda pair: pair[1][0] / pair[1][2])
+        greatest, mean = max(s[0] for _, s in some), sum(s[1] for _, s in some) / len(some)
+        used = Text(f"{100 * most / bound:.3g}% in {at.dtype} {at.mode}", style="red" if most > bound else "")
+        table.add_row(clean(op), f"{len(some):,}", f"{greatest:.3g}", f"{mean:.2g}", used)
     yield Text()
     yield table
 

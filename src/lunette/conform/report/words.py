@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from lunette.conform.case import Case
-from lunette.conform.result import Finding, Report, Verdict
+from lunette.conform.result import Accuracy, Finding, Report, Verdict
+from lunette.op import parameters_of
+from lunette.ops import ALL
 
 MEANINGS: Final[Mapping[Verdict, str]] = {
     Verdict.EQUAL: "the exact answer, or the float nearest to it",
@@ -61,7 +64,8 @@ def configuration(case: Case) -> str:
     '1x1x3x4 kernel=2 padding=1:0,0 vjp'
     """
     shapes = " * ".join("x".join(map(str, s)) or "()" for s in case.shapes)
-    options = [f"{name}={_spelled(value)}" for name, value in case.options.items()]
+    usually = parameters_of(ALL[case.kind])
+    options = [f"{n}={_spelled(v)}" for n, v in case.options.items() if n not in usually or v != usually[n].default]
     usual = ("float32", "integers", "contiguous", "forward")
     given = (case.dtype, case.data, case.layout, case.mode)
     return clean(" ".join([shapes, *options, *(v for v, plain in zip(given, usual, strict=True) if v != plain)]))
@@ -118,9 +122,15 @@ def share(part: int, whole: int) -> str:
     return f"{min(max(100 * part / whole, 0.1), 99.9):.1f}%"
 
 
+def summing(report: Report) -> list[Accuracy]:
+    """Where there is a bound to measure against; what selects is exact or wrong."""
+    kept = [replace(a, samples=tuple(s for s in a.samples if s[2] > 0)) for a in report.accuracy]
+    return [a for a in kept if a.samples]
+
+
 def told(f: Finding) -> list[tuple[str, str]]:
     """What there is to say about a finding, as (label, text) pairs."""
     lines = [("rule", f.rule), ("reproduce", f.reproducer), ("got", f.got), ("right is", f.expected)]
     lines += [("why", f.why)] if f.why else []
     lines += [("known", f.known)] if f.known is not None else []
-    return [(label, clean(text)) for label, text in (*lines, ("again", repr(f.case))) if text]
+    return [(label, clean(text)) for label, text in (*lines, ("replay", repr(f.case))) if text]
