@@ -7,6 +7,7 @@ Every operator runs on float arrays (NumPy, torch, JAX), on arrays and nested li
 executable specification in `ln.spec`. Every operator has `<name>_jvp` and `<name>_vjp`.
 """
 
+import typing as _typing
 from importlib.metadata import version as _version
 
 from lunette import ops as _ops
@@ -17,6 +18,7 @@ from lunette._native import set_num_threads as set_num_threads
 from lunette.array import jvp_of as _jvp_of
 from lunette.array import output_shape as output_shape
 from lunette.array import vjp_of as _vjp_of
+from lunette.dialects import diff as diff
 from lunette.errors import ArgumentError as ArgumentError
 from lunette.errors import DTypeError as DTypeError
 from lunette.errors import LunetteError as LunetteError
@@ -82,6 +84,11 @@ from lunette.ops.unary import sqrt as sqrt
 from lunette.ops.unary import stop_gradient as stop_gradient
 from lunette.ops.unary import tanh as tanh
 
+if _typing.TYPE_CHECKING:
+    from lunette.conform.run import conform as conform
+else:  # the package is callable, and what it calls is imported then
+    from lunette import conform as conform
+
 __version__ = _version("lunette")
 
 conv_jvp, conv_vjp = _jvp_of(conv, _ops.Conv), _vjp_of(conv, _ops.Conv)
@@ -139,6 +146,7 @@ __all__ = [
     "batch_norm",
     "broadcast_to",
     "concat",
+    "conform",
     "conv",
     "conv_jvp",
     "conv_transpose",
@@ -146,6 +154,7 @@ __all__ = [
     "conv_transpose_vjp",
     "conv_vjp",
     "cross_entropy",
+    "diff",
     "div",
     "exp",
     "explain",

@@ -73,8 +73,8 @@ def plan(backend: Backend, ops: Sequence[str], cases: int, seed: int, modes: Seq
     space = narrowed(backend.space, modes)
     for op in ops:
         many = sum(1 for _ in corners(op, space, seed))
-        for at in range(0, many, BATCH):
-            batches.append(Batch(backend.name, op, seed, -(at // BATCH), min(BATCH, many - at), only))
+        starts = range(0, many, BATCH)
+        batches += [Batch(backend.name, op, seed, -(at // BATCH), min(BATCH, many - at), only) for at in starts]
     rest = {op: cases // len(ops) + (at < cases % len(ops)) for at, op in enumerate(ops)}
     for index in range(1, cases + 1):
         for op in ops:

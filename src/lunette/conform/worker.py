@@ -7,6 +7,7 @@ forked from here instead. A worker answers one case after the other; the one it 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import resource
@@ -28,6 +29,8 @@ from lunette.conform.case import Case
 from lunette.conform.judge import Raised, judge
 from lunette.conform.result import Outcome
 from lunette.conform.truth import truth
+
+PR_SET_PDEATHSIG = 1
 
 
 class Died(Exception):  # noqa: N818 (it happened to the worker; nobody made a mistake here)
@@ -82,6 +85,8 @@ def _become_worker(backend: Backend, fd: int, log: str) -> None:
         os.dup2(null, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with suppress(AttributeError, OSError):  # Linux: a worker that hangs does not outlive the run
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if "torch" in sys.modules:  # its thread pool did not survive the fork
             sys.modules["torch"].set_num_threads(1)
         serve(backend, Connection(fd))
@@ -115,13 +120,13 @@ def nursery(name: str, control: int) -> None:
 # ---- outside
 
 
-def processor_seconds(pid: int) -> float | None:
-    """How long a process has computed, where the system tells."""
+def working(pid: int) -> tuple[float, bool]:
+    """How many seconds a process has computed, and whether it is computing or waiting to; where the system tells."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return 0.0, False
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] == "R"
 
 
 @dataclass
@@ -149,12 +154,13 @@ class Worker:
         return outcome
 
     def _heard(self, deadline: float) -> bool:
-        """Whether an answer came in time: seconds of its own work, if others keep the processors busy."""
-        start = processor_seconds(self.pid)
+        """Whether an answer came in time. A process that is kept waiting for a processor gets more of it."""
+        start, _ = working(self.pid)
         for _ in range(6):
             if self.link.poll(deadline):
                 return True
-            if start is None or (processor_seconds(self.pid) or start) - start >= deadline / 2:
+            now, waits = working(self.pid)
+            if not waits or now - start >= deadline / 2:
                 return False
         return False
 
