@@ -10,7 +10,7 @@ export HYPOTHESIS_PROFILE
 WORKERS ?= auto
 SANITIZED_CALLS ?= 5000
 
-.PHONY: help demo test test-all test-long browser cluster sanitize aarch64 need bench check format clean
+.PHONY: help demo test test-all test-long browser cluster defects sanitize aarch64 need bench check format clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -22,7 +22,7 @@ test: $(VENV)/installed-tests check ## install what the tests need, check style 
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py
 
-test-all: need test-long browser cluster sanitize aarch64 ## every test there is, at length: random examples, a browser, a cluster, sanitizers, another processor
+test-all: need test-long browser cluster defects sanitize aarch64 ## every test there is, at length: random examples, a browser, a cluster, sanitizers, another processor
 
 test-long: $(VENV)/installed-tests check ## the tests with thousands of random examples per law and 100,000 random calls
 	HYPOTHESIS_PROFILE=nightly LUNETTE_FUZZ_CALLS=100000 $(BIN)/python -m pytest -q -n $(WORKERS)
@@ -31,6 +31,9 @@ test-long: $(VENV)/installed-tests check ## the tests with thousands of random e
 browser: $(VENV)/installed-tests ## the page of a report in a real browser, light and dark, wide and narrow
 	scripts/need.sh browser
 	$(BIN)/python -m pytest -q tests/browser.py
+
+defects: $(VENV)/installed-tests ## whole default runs of conform: what they must find in other libraries, and in what time
+	$(BIN)/python -m pytest -q tests/defects.py
 
 cluster: $(VENV)/installed-tests ## a conformance run on a cluster of two processes, one of which is killed
 	$(BIN)/python -m pytest -q tests/cluster.py

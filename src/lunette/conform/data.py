@@ -119,4 +119,4 @@ EXACT = frozenset({"integers", "ties", "nan", "infinite", "lowest", "zeros", "on
 
 def cells(name: str, rng: Rng, shape: Shape, dtype: np.dtype[Any]) -> Array:
     """An array of a data set, rounded to a dtype."""
-    return DATA[name](rng, shape, dtype).astype(dtype)
+    return DATA[name](rng, shape, dtype).astype(dtype, order="C")

@@ -28,6 +28,16 @@ class Raised:
         text = " ".join(str(error).split())
         return cls(f"{type(error).__name__}: {shown_text(text)}" if text else type(error).__name__)
 
+    def __str__(self) -> str:
+        return self.error
+
+
+@dataclass(frozen=True, slots=True)
+class WrongShape:
+    """A derivative that could not be asked for: the result does not have the cotangent's shape."""
+
+    shape: tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Errors:
@@ -45,10 +55,12 @@ class Errors:
 
 def judge(case: Case, data: Data, answered: Any, right: Truth) -> Outcome:
     """Compare in the order in which mistakes hide each other: type, shape, special values, values, indices."""
-    if isinstance(answered, Raised):
+    if isinstance(answered, WrongShape) and right.refusal is None:
+        return _failed(case, data, right, Verdict.SHAPE, f"y has shape {answered.shape}; {case.output} is right")
+    if isinstance(answered, Raised | WrongShape):
         if right.refusal is not None:
-            return Outcome(case, Verdict.EQUAL, message=f"both refuse: {answered.error}")
-        return _failed(case, data, right, Verdict.REFUSED, answered.error)
+            return Outcome(case, Verdict.EQUAL, message=f"both refuse: {answered}")
+        return _failed(case, data, right, Verdict.REFUSED, str(answered))
     arrays, complaint = _as_arrays(case, answered)
     if complaint:
         if right.refusal is not None:

@@ -197,11 +197,17 @@ class Pool(Protocol):
         """The results, in any order."""
 
 
+def processors() -> int:
+    """How many this process may use."""
+    allowed: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+
+
 class Processes:
     """The machine at hand: as many workers at a time as there are processors. The threads here only wait for them."""
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = workers or len(os.sched_getaffinity(0))
+        self.workers = workers or processors()
 
     def map(self, batches: Sequence[Batch]) -> Iterator[BatchResult]:
         """Results as they come."""
@@ -245,9 +251,11 @@ class Journal:
     def add(self, result: BatchResult) -> None:
         """Written to disk before the run goes on."""
         text = json.dumps(result.to_json(), allow_nan=False)
-        with self.path.open("a") as file:
-            torn = file.tell() and self.path.read_bytes()[-1:] != b"\n"
-            file.write("\n" * bool(torn) + text + "\n")
+        with self.path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                text = text if file.read(1) == b"\n" else f"\n{text}"  # the last line was cut short
+            file.write(f"{text}\n".encode())
             file.flush()
             os.fsync(file.fileno())
 
@@ -309,7 +317,7 @@ def assemble(
     accepted = read(backend) if known is None else tuple(known)
     ran = {o.case.op for o in outcomes if o.verdict is not Verdict.UNSUPPORTED}
     lines = [line for line in accepted if line.example.op in ran]
-    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as threads:
+    with ThreadPoolExecutor(workers or processors()) as threads:
         stale = [n for n in threads.map(lambda line: _stale(found, line), lines) if n]
         groups = _groups(outcomes, accepted)
         findings = [f for f in threads.map(lambda g: _explained(found, *g), groups) if f is not None]
@@ -360,7 +368,7 @@ def _explained(backend: Backend, outcomes: list[Outcome], line: Known | None) ->
     for first in sorted(outcomes, key=lambda o: weight(o.case))[:3]:
         again = _again(backend, first.case, first)
         if again.verdict in FAILURES:
-            smallest = again if line is not None else shrink(again, _Trying(backend, again))
+            smallest = again if line is not None else shrink(again, _Trying(backend, again), backend.tries)
             return finding(backend, smallest, len(outcomes), line)
     return None
 
@@ -478,7 +486,7 @@ def conform(
 
     A function takes the arrays and then lunette's options by name, as far as its signature has them: `f(x, kernel,
     stride, padding)`. Cases that need an option it does not have are not asked. `jvp(primals, tangents, **options)` and
-    `vjp(primals, cotangent, **options)` are measured, too, if given.
+    `vjp(primals, cotangent, **options)` are measured, too, if given; `dtypes` and `ranks` say what it is made for.
     """
     if isinstance(target, str) and (op is None or " as " in target):
         name, chosen = target, ([op] if op else ops)

@@ -16,7 +16,6 @@ from lunette.conform.result import Outcome, Verdict
 from lunette.window import Shape
 
 Try = Callable[[Case], Outcome | None]
-MOST_TRIES = 260
 MOST_CELLS = 2**28
 """Tries on cases of many cells cost more: both run out."""
 ROWS = ("kernel", "stride", "dilation", "output_padding", "output_size")
@@ -32,13 +31,13 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def shrink(outcome: Outcome, attempt: Try) -> Outcome:
+def shrink(outcome: Outcome, attempt: Try, tries: int = 260) -> Outcome:
     """The outcome of the smallest case found; `attempt` returns None for cases that are not asked."""
-    budget = Budget(8 if outcome.verdict is Verdict.HUNG else MOST_TRIES)
+    budget = Budget(8 if outcome.verdict is Verdict.HUNG else tries)
     best = _descend(outcome, attempt, budget, simpler)
     if best.case.size <= 64 and best.verdict is not Verdict.HUNG:
         spelled = replace(best, case=best.case.spelled())
-        best = _descend(_kept(spelled, attempt, best), attempt, Budget(MOST_TRIES // 2), simpler_cells)
+        best = _descend(_kept(spelled, attempt, best), attempt, Budget(tries // 2), simpler_cells)
     return best
 
 

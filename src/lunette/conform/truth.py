@@ -237,10 +237,13 @@ def _with_empty_windows(case: Case, data: Data) -> Truth:
     none = best < 0
     place = np.stack(np.unravel_index(index, padded.shape[x.ndim - case.d :])) if case.d else index[None]
     place -= np.array([a.lo for a in axes]).reshape(-1, *[1] * index.ndim)
-    flat = np.where(none, 0, np.ravel_multi_index(tuple(np.where(none, 0, place)), case.space))
-    rows = flat.reshape(*x.shape[: x.ndim - case.d], -1)
+    room = tuple(max(n, 1) for n in case.space)
+    flat = np.where(none, 0, np.ravel_multi_index(tuple(np.where(none, 0, place)), room))
+    rows = flat.reshape(*x.shape[: x.ndim - case.d], prod(out))
 
     def taken(a: Array, otherwise: float) -> Array:
+        if a.size == 0:
+            return np.full(none.shape, otherwise)
         cells = a.astype(np.float64).reshape((*rows.shape[:-1], -1))
         return np.where(none, otherwise, np.take_along_axis(cells, rows, -1).reshape(none.shape))
 
@@ -249,10 +252,11 @@ def _with_empty_windows(case: Case, data: Data) -> Truth:
         arrays, free = [taken(data.tangents[0], 0.0)], [no]
     elif case.mode == "vjp":
         assert data.cotangent is not None
-        back = np.zeros((*rows.shape[:-1], prod(case.space)))
+        back = np.zeros((*rows.shape[:-1], prod(room)))
         given = np.where(none, 0.0, data.cotangent.astype(np.float64)).reshape(rows.shape)
         for at in np.ndindex(*rows.shape[:-1]):
             np.add.at(back[at], rows[at], given[at])
+        back = back[..., : prod(case.space)]
         arrays, free = [back.reshape(x.shape)], [np.zeros(x.shape, bool)]
     else:
         arrays, free = [taken(x, -inf), flat.astype(np.float64)][: len(names(case))], [no, none]

@@ -8,6 +8,7 @@ forked from here instead. A worker answers one case after the other; the one it 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import pickle
 import resource
@@ -22,15 +23,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from lunette.conform.backends import Backend, find
 from lunette.conform.case import Case
 from lunette.conform.judge import Raised, judge
-from lunette.conform.result import Outcome
+from lunette.conform.result import Outcome, Verdict
 from lunette.conform.truth import truth
 
 PR_SET_PDEATHSIG = 1
+MOST_COPIED = 2**16
+"""Cells up to which a backend gets a copy of its own, so that writing to it is noticed."""
 
 
 class Died(Exception):  # noqa: N818 (it happened to the worker; nobody made a mistake here)
@@ -45,16 +47,20 @@ class Hung(Exception):  # noqa: N818
 
 
 def answer(backend: Backend, case: Case) -> Outcome:
-    """Ask the backend, and judge. Whatever it raises, returns or does to its arguments is an answer."""
+    """Ask the backend, and judge. Whatever it raises, returns or does to its inputs is an answer."""
     began = time.perf_counter()
     data = case.arrays()
-    given = case.arrays()
+    given = case.arrays() if case.size <= MOST_COPIED else data
     try:
         answered = backend.run(case, given)
     except BaseException as error:  # a backend may raise anything, SystemExit included
         answered = Raised.by(error)
     seconds = time.perf_counter() - began
-    return replace(judge(case, data, answered, truth(case, data, backend.empty(case))), seconds=seconds)
+    outcome = judge(case, data, answered, truth(case, data, backend.empty(case)))
+    pairs = zip(data.every, given.every, strict=True)
+    if not outcome.failed and any(a is not b and a.tobytes() != b.tobytes() for a, b in pairs):
+        outcome = replace(outcome, verdict=Verdict.VALUE, kind="input", message="the call changed its inputs")
+    return replace(outcome, seconds=seconds)
 
 
 def serve(backend: Backend, link: Connection) -> None:
@@ -68,9 +74,10 @@ def serve(backend: Backend, link: Connection) -> None:
             with suppress(Exception):
                 backend.run(case, case.arrays())
         try:
-            reply: Any = answer(backend, case)
+            reply = answer(backend, case)
         except Exception as error:  # a mistake of the judge is not the backend's
-            reply = error
+            message = f"lunette could not judge it: {Raised.by(error)}"
+            reply = Outcome(case, Verdict.UNSUPPORTED, message=message)
         link.send(reply)
 
 
@@ -83,6 +90,7 @@ def _become_worker(backend: Backend, fd: int, log: str) -> None:
         os.dup2(out, 2)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
+        faulthandler.disable()  # it would write to the parent's terminal
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with suppress(AttributeError, OSError):  # Linux: a worker that hangs does not outlive the run
@@ -148,8 +156,6 @@ class Worker:
             reply = self.link.recv()
         except (EOFError, OSError) as error:
             raise Died(self.end(kill=False)) from error
-        if isinstance(reply, Exception):
-            raise reply
         outcome: Outcome = reply
         return outcome
 
@@ -217,7 +223,7 @@ class Nursery:
                     _become_worker(self.backend, far.detach(), str(log))
             else:
                 socket.send_fds(self.control, [pickle.dumps(("fork", str(log)))], [far.fileno()])
-                pid = pickle.loads(self.control.recv(4096))
+                pid = self._told()
             far.close()
         return Worker(pid, Connection(near.detach()), log, self)
 
@@ -227,8 +233,15 @@ class Nursery:
             if self.control is None:
                 return os.waitpid(pid, 0)[1]
             self.control.sendall(pickle.dumps(("wait", pid)))
-            status: int = pickle.loads(self.control.recv(4096))
-            return status
+            return self._told()
+
+    def _told(self) -> int:
+        assert self.control is not None
+        message = self.control.recv(4096)
+        if not message:
+            raise RuntimeError(f"the process from which workers of {self.backend.name} are forked is gone")
+        number: int = pickle.loads(message)
+        return number
 
     def close(self) -> None:
         """No more workers."""

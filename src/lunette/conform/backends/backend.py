@@ -39,6 +39,8 @@ class Space:
     norms: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0, float("inf"))
     divisors: bool = True
     named_padding: bool = True
+    thin: int = 1
+    """Every so many of the corners are asked, where a case costs seconds."""
 
 
 class Backend(ABC):
@@ -54,6 +56,8 @@ class Backend(ABC):
     deadline: float = 8.0
     """Seconds after which a case counts as hung."""
     default_cases: int = 4000
+    tries: int = 260
+    """How many cases may be tried to reduce one failure."""
     environment: Mapping[str, str] = {}
     """Variables that must be set before the library is imported."""
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from lunette.conform.backends.backend import Backend, Space, preamble, written
 from lunette.conform.case import Case, Data, source_of
+from lunette.conform.judge import WrongShape
 from lunette.dialects import Call
 from lunette.number import Array
 
@@ -65,6 +66,8 @@ class Torch(Backend):
                 leaves = [t.requires_grad_() for t in primals]
                 y = f(*leaves)
                 assert data.cotangent is not None
+                if tuple(y.shape) != data.cotangent.shape:
+                    return WrongShape(tuple(y.shape))
                 back = torch.autograd.grad(y, leaves, _tensor(torch, data.cotangent))
                 return tuple(map(_array, back))
             y = f(*primals)
@@ -101,8 +104,22 @@ class TorchCompile(Torch):
     """The same functions through torch.compile and its default compiler, inductor."""
 
     name = "torch-compile"
-    deadline = 180.0
+    space = Space(
+        ops=("max_pool", "avg_pool", "lp_pool"),  # the compiler hands the others to eager torch
+        ranks=(1, 2),
+        dtypes=("float32",),
+        modes=("forward", "indices", "vjp"),
+        layouts=("contiguous",),
+        ties=FIRST,
+        symmetric=True,
+        half_padded=True,
+        dilated_averages=False,
+        named_padding=False,
+        thin=8,
+    )
+    deadline = 120.0
     default_cases = 240
+    tries = 24
 
     def wrap(self, f: Callable[..., Any]) -> Callable[..., Any]:
         torch = self.load()
