@@ -108,7 +108,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         "clean": [clean_report()],
     }
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html(reports[request.param], "0.1.0"), encoding="utf-8")
+    path.write_text(html(reports[request.param]), encoding="utf-8")
     return path
 
 

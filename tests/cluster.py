@@ -142,7 +142,7 @@ def test_an_interrupted_run_leaves_no_work_behind(running: Running) -> None:
 
 
 def test_workers_must_have_the_same_lunette(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["lunette.conform.cluster"], "__version__", "9.9")
+    monkeypatch.setattr(sys.modules["lunette.conform.cluster"], "VERSION", "9.9")
     with pytest.raises(ArgumentError, match=r"\[K4\] needs lunette 9.9 on every worker; got .* on tcp://127.0.0.1"):
         list(Cluster(running.address, count_up).map(BATCHES[:1]))
     with pytest.raises(ArgumentError, match=r"\[K4\] needs lunette 1.0 on every worker; got '9.9'"):

@@ -178,7 +178,7 @@ def of_type(kind: str, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_sarif_has_the_fields_that_its_schema_requires() -> None:
-    text = sarif([specimen(), clean_report()], "0.1.0", {"torch": ("my src/pool.py", 12)})
+    text = sarif([specimen(), clean_report()], {"torch": ("my src/pool.py", 12)})
     log = of_type("sarifLog", json.loads(text))
     assert log["version"] == "2.1.0" and log["$schema"].endswith("sarif-schema-2.1.0.json") and len(log["runs"]) == 2
     run = of_type("run", log["runs"][0])
@@ -206,7 +206,7 @@ def test_sarif_has_the_fields_that_its_schema_requires() -> None:
 
 
 def test_sarif_marks_known_differences_as_suppressed() -> None:
-    run = json.loads(sarif([specimen()], "0.1.0"))["runs"][0]
+    run = json.loads(sarif([specimen()]))["runs"][0]
     assert [("suppressions" in r, r["level"]) for r in run["results"]] == [(False, "error")] * 7 + [(True, "note")] * 2
     assert all("physicalLocation" not in place for r in run["results"] for place in r["locations"])
     assert run["invocations"][0]["exitCode"] == 1 and run["invocations"][0]["executionSuccessful"]
@@ -217,7 +217,7 @@ def test_sarif_marks_known_differences_as_suppressed() -> None:
 
 @pytest.fixture(scope="module")
 def root() -> ET.Element:
-    return ET.fromstring(html([specimen()], "0.1.0"))
+    return ET.fromstring(html([specimen()]))
 
 
 def test_the_page_is_well_formed_and_loads_nothing(root: ET.Element) -> None:
@@ -267,7 +267,7 @@ def test_the_heat_map_has_every_operator_and_option(root: ET.Element) -> None:
 
 
 def test_several_backends_share_a_page_without_sharing_ids() -> None:
-    root = ET.fromstring(html([specimen(), specimen("jax"), clean_report()], "0.1.0"))
+    root = ET.fromstring(html([specimen(), specimen("jax"), clean_report()]))
     ids = [e.get("id") for e in root.iter() if e.get("id")]
     assert len(ids) == len(set(ids)) and {"backends", "b0-heat", "b1-heat", "b2-verdicts"} <= set(ids)
 
@@ -283,11 +283,11 @@ def test_hostile_text_stays_text(root: ET.Element) -> None:
     hostile += [replace(specimen(), **{name: HOSTILE}) for name in ("backend", "version", "platform")]  # type: ignore[arg-type]
     hostile += [replace(specimen(), table=cells), replace(specimen(), operators={HOSTILE: {"equal": 1}})]
     for report in hostile:
-        made = ET.fromstring(html([report], HOSTILE))
+        made = ET.fromstring(html([report]))
         assert {e.tag for e in made.iter()} <= plain
         assert "".join(made.itertext()).count(clean(HOSTILE)) >= 1
         ET.fromstring(junit([report]).split("\n", 1)[1])
-        json.loads(sarif([report], "0.1.0"))
+        json.loads(sarif([report]))
         assert "\x1b" not in printed(report)
 
 

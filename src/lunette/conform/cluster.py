@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from lunette import __version__
+from lunette.conform.report.words import VERSION
 from lunette.conform.result import Batch, BatchResult
 from lunette.errors import ArgumentError
 
@@ -41,7 +41,7 @@ class Cluster:
         # Names of its own for every run: another run's results may come from other code.
         prefix = f"lunette-{uuid.uuid4().hex}-"
         waiting = {prefix + b.key: b for b in batches}
-        futures = [client.submit(remote, self.work, b, __version__, key=key) for key, b in waiting.items()]
+        futures = [client.submit(remote, self.work, b, VERSION, key=key) for key, b in waiting.items()]
         try:
             for future in dask.as_completed(futures, loop=client.loop):
                 if (batch := waiting.pop(future.key, None)) is None:
@@ -74,9 +74,9 @@ class Cluster:
             hint = f"Start some with `dask worker {self.address}`."
             raise ArgumentError("K3", "a scheduler with workers", "none of them", hint, who="conform") from None
         for worker, found in client.run(importlib.metadata.version, "lunette", on_error="return").items():
-            if found != __version__:
+            if found != VERSION:
                 client.close()
-                _refuse_version(__version__, f"{found!r} on {worker}")
+                _refuse_version(VERSION, f"{found!r} on {worker}")
         return client
 
 
@@ -90,8 +90,8 @@ def _dask() -> Any:
 
 def remote(work: Callable[[Batch], BatchResult], batch: Batch, version: str) -> BatchResult:
     """One batch on a worker, which must judge by the same rules as the machine that asks."""
-    if version != __version__:  # a worker that came later
-        _refuse_version(version, repr(__version__))
+    if version != VERSION:  # a worker that came later
+        _refuse_version(version, repr(VERSION))
     return work(batch)
 
 

@@ -9,12 +9,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from lunette import __version__
 from lunette.errors import meant
 
 if TYPE_CHECKING:
@@ -166,8 +165,8 @@ def write(
     makers: list[tuple[Path | None, Callable[[], str]]] = [
         (json, lambda: json_format.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"),
         (junit, lambda: junit_format.junit([report])),
-        (sarif, lambda: sarif_format.sarif([report], __version__, places)),
-        (html, lambda: page.html([report], __version__)),
+        (sarif, lambda: sarif_format.sarif([report], places)),
+        (html, lambda: page.html([report])),
     ]
     written = [(path, make) for path, make in makers if path is not None]
     for path, make in written:
@@ -217,8 +216,7 @@ def diff(
     lunette diff torch onnx22
     lunette diff torch onnx22 --op max_pool
     """  # noqa: D301 (the backspace keeps the lines of examples apart)
-    import lunette as ln
+    from lunette import dialects
 
-    text: list[Any] = [str(ln.diff(first, second, op=name)) for name in op or (None,)]
-    for words in text:
-        out.print(words, highlight=False, markup=False, soft_wrap=True)
+    for name in op or (None,):
+        out.print(str(dialects.diff(first, second, op=name)), highlight=False, markup=False, soft_wrap=True)

@@ -83,11 +83,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     where = config.getoption("--conform-html")
     if where is not None and made:
-        from lunette import __version__
         from lunette.conform.report.page import html
         from lunette.conform.result import Report
 
-        where.write_text(html([Report.from_json(r) for r in made], __version__), encoding="utf-8")
+        where.write_text(html([Report.from_json(r) for r in made]), encoding="utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,6 +10,7 @@ from lunette.conform.case import Case
 from lunette.conform.report.plots import error_plots, heat_map, text, verdict_bars
 from lunette.conform.report.words import (
     MEANINGS,
+    VERSION,
     clean,
     configuration,
     count,
@@ -69,7 +70,7 @@ LEGEND: Final = (
 )
 
 
-def html(reports: Sequence[Report], version: str) -> str:
+def html(reports: Sequence[Report]) -> str:
     """The page of one run, or of several backends one after the other."""
     many = len(reports) > 1
     name = "what is installed here" if many else who(reports[0])
@@ -83,7 +84,7 @@ def html(reports: Sequence[Report], version: str) -> str:
         sections += [_divider(report, prefix)] if many else []
         sections += _of(report, prefix)
     runs = "; ".join(f"{who(r)}, seed {r.seed}, {r.platform}" for r in reports)
-    foot = clean(f"Written by lunette {version}. {runs}.")
+    foot = clean(f"Written by lunette {VERSION}. {runs}.")
     top = _contents(reports)
     return page(clean(f"Conformance: {name}"), words, _facts(reports), sections, foot, top=top, style=STYLE)
 

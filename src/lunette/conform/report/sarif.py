@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any, Final
 from urllib.parse import quote
 
-from lunette.conform.report.words import clean, configuration, count, keys, told
+from lunette.conform.report.words import VERSION, clean, configuration, count, keys, told
 from lunette.conform.result import Finding, Report
 
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -16,17 +16,17 @@ Place = tuple[str, int]
 """A file, relative to where the code is kept, and a line."""
 
 
-def sarif(reports: Sequence[Report], version: str, places: Mapping[str, Place] | None = None) -> str:
+def sarif(reports: Sequence[Report], places: Mapping[str, Place] | None = None) -> str:
     """The whole document. `places` says where the source of a backend is: readers annotate that line."""
-    runs = [_run(report, version, (places or {}).get(report.backend)) for report in reports]
+    runs = [_run(report, (places or {}).get(report.backend)) for report in reports]
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": runs}, indent=1) + "\n"
 
 
-def _run(report: Report, version: str, place: Place | None) -> dict[str, Any]:
+def _run(report: Report, place: Place | None) -> dict[str, Any]:
     kinds = list(dict.fromkeys(f.kind for f in report.findings))
     driver = {
         "name": "lunette conform",
-        "semanticVersion": version,
+        "semanticVersion": VERSION,
         "rules": [_rule(kind, report) for kind in kinds],
     }
     results = [

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any, Final
 
 from lunette.conform.case import Case
@@ -26,6 +27,8 @@ MEANINGS: Final[Mapping[Verdict, str]] = {
     Verdict.HUNG: "no answer in time",
     Verdict.UNSUPPORTED: "not asked: the backend does not have it",
 }
+VERSION: Final = version("lunette")
+"""Of lunette: who wrote the report."""
 GOOD: Final = (Verdict.EQUAL, Verdict.WITHIN)
 
 # What neither XML nor a terminal may be given: control characters, marks and separators that change the order of
