@@ -93,6 +93,13 @@ def ints(value: Any, d: int) -> Any:
     return None if value is None else per_axis("value", value, d)
 
 
+def cells(value: Any, d: int) -> tuple[tuple[int, int], ...]:
+    """Rule DI3 for padding that has no names but "valid"."""
+    if padding_rule(value) not in ("cells", "valid"):
+        raise ArgumentError("DI3", "padding in cells", f'padding="{value}"', "There are no names for it.")
+    return padding_pairs(0 if value == "valid" else value, d)
+
+
 def flag_as_int(value: Any, d: int) -> int:
     """True and False as 1 and 0."""
     return int(value)
@@ -245,8 +252,8 @@ class Dialect(ABC):
     def wordings(self, wanted: Meaning) -> Iterator[tuple[str, Words]]:
         """What to try, word by word: the options as they are, then others that may mean the same.
 
-        Padding can be cut to what windows reach, or named; without padding all divisors are alike; adaptive and global
-        pools may be sliding ones.
+        Dilation is nothing to a kernel of one cell; padding can be cut to what windows reach, or named; without padding
+        all divisors are alike; adaptive and global pools may be sliding ones.
         """
         op, options = wanted.op, dict(wanted.options)
         if (window := sliding(wanted)) is not None:
@@ -255,11 +262,24 @@ class Dialect(ABC):
             told = {n: v for n, v in options.items() if n == "return_indices"}
             options = {"kernel": sizes(window, "kernel"), "stride": sizes(window, "stride"), "padding": 0, **told}
         paddings = [options]
+        if wanted.op in SLIDING or op == "conv":
+            paddings += [trimmed(wanted)]
         if op in SLIDING or op == "conv":
-            paddings += [trimmed(wanted)] if wanted.op == op else []
             ceil = {"ceil_mode": False} if "ceil_mode" in options else {}
             paddings += [{**options, "padding": name, **ceil} for name in ("same", "same_lower", "valid")]
-        yield from ((op, {**told, **by}) for told in paddings for by in divisors(op, options))
+        for step in steps(wanted):
+            yield from ((op, {**told, **step, **by}) for told in paddings for by in divisors(op, options))
+
+
+def steps(wanted: Meaning) -> list[Words]:
+    """Words for strides and dilations that come to the same: none where there is nothing to step over."""
+    if wanted.op not in SLIDING and wanted.op not in CONVOLUTIONS:
+        return [{}]
+    given = wanted.options
+    flat = tuple(1 if k == 1 else s for k, s in zip(wanted.kernel, given["dilation"], strict=True))
+    once = tuple(1 if m == 1 else s for m, s in zip(wanted.out, given["stride"], strict=True))
+    found: list[Words] = [{}, {"dilation": flat}] if flat != given["dilation"] else [{}]
+    return found if once == given["stride"] or wanted.op == "conv_transpose" else [*found, {"stride": once}]
 
 
 def divisors(op: str, options: Words) -> list[Words]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, ints
+from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, cells, ints
 from lunette.dialects.jax import windows, with_no_windows
 from lunette.dialects.meaning import Corners, Divisor, Meaning, Setting, meaning_of, spans
 from lunette.dialects.torch import counts
@@ -64,7 +64,7 @@ def named(value: Any, d: int) -> Any:
 STRIDE = Word("stride", "stride", 1, ints, ints)
 PADDING = Word("padding", "padding", 0, pairs, named)
 DILATION = Word("dilation", "dilation", 1, ints, ints)
-POOL = (Word("kernel", "kernel_size", REQUIRED, ints, ints), STRIDE, Word("padding", "padding", 0, padding_pairs))
+POOL = (Word("kernel", "kernel_size", REQUIRED, ints, ints), STRIDE, Word("padding", "padding", 0, cells))
 CEIL = Word("ceil_mode", "use_ceil", False)
 CONVOLUTION = (STRIDE, PADDING, DILATION, Word("groups", "groups", 1))
 TARGET = (Word("output_size", "target_shape", REQUIRED, counts),)
@@ -90,7 +90,6 @@ class Equinox(Dialect):
         "max_pool": Corners(
             "the first in row-major order", "NaN if the window has one", None, "-inf", observed=("ties", "nan")
         ),
-        "avg_pool": Corners(empty="0"),
         "adaptive_max_pool": Corners("equal shares", "NaN if the window has one", observed=("ties", "nan")),
     }
 

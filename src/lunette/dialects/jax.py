@@ -3,11 +3,10 @@
 | rule | says                                                                                        |
 |------|---------------------------------------------------------------------------------------------|
 | JX1  | lunette has no window that crops: padding >= 0 (JAX also takes negative padding)             |
-| JX2  | conv_transpose has no groups                                                                 |
-| JX3  | lunette's transposed windows do not start before the first cell, and end before the next one  |
-| JX4  | x has one batch axis in a convolution                                                        |
-| JX5  | divide_by is "kernel", "cells" or a number                                                   |
-| JX6  | padding has one of JAX's names: "VALID", "SAME" or, but for conv_transpose, "SAME_LOWER"     |
+| JX2  | lunette's transposed windows do not start before the first cell, and end before the next one  |
+| JX3  | x has one batch axis in a convolution                                                        |
+| JX4  | divide_by is "kernel", "cells" or a number                                                   |
+| JX5  | padding has one of JAX's names: "VALID", "SAME" or, but for conv_transpose, "SAME_LOWER"     |
 
 A window larger than the padded input gives an output of size 0. There is no ceil mode: what hangs over is padding. JAX
 has no average; the usual one is spelled here as a sum with `divide_by`: the cells of the "kernel", the "cells" of the
@@ -22,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from lunette.dialects.dialect import OMIT, REQUIRED, Arguments, Call, Dialect, Function, Word, Words, ints
+from lunette.dialects.dialect import REQUIRED, Arguments, Call, Dialect, Function, Word, Words, ints
 from lunette.dialects.meaning import (
     CONVOLUTIONS,
     SLIDING,
@@ -56,10 +55,10 @@ def padding_of(value: Any, d: int) -> Any:
 
 
 def check_name(value: str, *names: str) -> str:
-    """Rule JX6."""
+    """Rule JX5."""
     if value.upper() not in names:
         raise ArgumentError(
-            "JX6", f"padding in cells or {', '.join(names)}", f"padding={shown(value)}", "Count it in cells."
+            "JX5", f"padding in cells or {', '.join(names)}", f"padding={shown(value)}", "Count it in cells."
         )
     return NAMES[value.upper()]
 
@@ -73,11 +72,6 @@ def same_size(d: int) -> Arguments:
 def whole_space(d: int) -> Arguments:
     """The axes of a reduction over all the space."""
     return {"axis": tuple(range(-d, 0))}
-
-
-def silently(value: Any, d: int) -> Any:
-    """Said together with the raw padding."""
-    return OMIT
 
 
 PADDING = Word("padding", "padding", "valid", pairs, padding_of)
@@ -108,9 +102,8 @@ class Jax(Dialect):
                 Word("stride", "strides", REQUIRED, ints, ints),
                 Word("padding", "padding", REQUIRED, pairs),
                 RHS_DILATION,
-                Word("output_padding", "output_padding", 0, silently),
             ),
-            fixed={"groups": 1},
+            fixed={"groups": 1, "output_padding": 0},
             always=same_size,
         ),
         "max_pool": Function(
@@ -133,7 +126,6 @@ class Jax(Dialect):
         "max_pool": Corners(
             "the first in row-major order", "NaN if the window has one", None, "-inf", observed=("ties", "nan")
         ),
-        "avg_pool": Corners(empty="0, or NaN if divided by its cells"),
         "global_max_pool": Corners("equal shares", "NaN if there is one", observed=("ties", "nan")),
     }
 
@@ -145,7 +137,8 @@ class Jax(Dialect):
         divisor = (
             {n: v for n, v in options.items() if n in ("count_include_pad", "divisor")} if op == "avg_pool" else {}
         )
-        call = super().spell(op, shapes, {n: v for n, v in options.items() if n not in divisor}, lead=lead)
+        apart = {*divisor, *(("output_padding",) if in_cells(op, options) else ())}
+        call = super().spell(op, shapes, {n: v for n, v in options.items() if n not in apart}, lead=lead)
         said = dict(call.arguments)
         if op in SLIDING:
             assert shapes[0] is not None
@@ -177,11 +170,11 @@ class Jax(Dialect):
         corners = self.corners.get(setting.op, Corners())
         if setting.op in CONVOLUTIONS and len(setting.x) != setting.d + 2:
             got = f"x.shape={setting.x}"
-            raise ArgumentError("JX4", f"x of {setting.d + 2} axes, one of them the batch", got, "Take jax.vmap.")
+            raise ArgumentError("JX3", f"x of {setting.d + 2} axes, one of them the batch", got, "Take jax.vmap.")
         if setting.op == "conv_transpose":
             setting = transposed(setting, arguments)
         if setting.op == "avg_pool":
-            setting = replace(setting, options={**setting.options, **divided(arguments.get("divide_by", 1))})
+            setting = replace(setting, options={**setting.options, **divided(arguments.get("divide_by", "kernel"))})
         return with_no_windows(setting, corners)
 
 
@@ -201,15 +194,20 @@ def windows(axis: Any, n: int) -> int:
         return 0
 
 
+def in_cells(op: str, options: Words) -> bool:
+    """Whether output_padding can be said: together with padding in cells."""
+    return op == "conv_transpose" and not isinstance(options.get("padding", 0), str)
+
+
 def divide_by(count_include_pad: bool = True, divisor: Any = None) -> Any:
     """What the sum is divided by."""
     return divisor if divisor is not None else "kernel" if count_include_pad else "cells"
 
 
 def divided(by: Any) -> dict[str, Any]:
-    """Rule JX5. Without ceil mode all cells of a kernel lie inside the padded input."""
+    """Rule JX4. Without ceil mode all cells of a kernel lie inside the padded input."""
     if isinstance(by, str) and by not in ("kernel", "cells"):
-        raise ArgumentError("JX5", 'divide_by "kernel", "cells" or a number', f"divide_by={shown(by)}", "JAX sums.")
+        raise ArgumentError("JX4", 'divide_by "kernel", "cells" or a number', f"divide_by={shown(by)}", "JAX sums.")
     return {"count_include_pad": by != "cells", "divisor": None if isinstance(by, str) else by}
 
 
@@ -223,7 +221,7 @@ def raw(crop: Any, shapes: Shapes, options: Words, d: int) -> Any:
 
 
 def transposed(setting: Setting, arguments: Arguments) -> Setting:
-    """Raw or named padding as what lunette crops and adds. Rule JX3."""
+    """Raw or named padding as what lunette crops and adds. Rule JX2."""
     padding = arguments["padding"]
     name = check_name(padding, "SAME", "VALID") if isinstance(padding, str) else ""
     if name == "same":
@@ -236,7 +234,7 @@ def transposed(setting: Setting, arguments: Arguments) -> Setting:
     reach = [max(s, d) for s, d in zip(setting.stride, setting.dilation, strict=True)]
     if any(lo < 0 or hi <= -most for (lo, hi), most in zip(crop, reach, strict=True)):
         need = "padding that starts at the first cell and ends before the next one"
-        raise ArgumentError("JX3", need, f"padding={shown(padding)}", "To lunette that is a pad of the result.")
+        raise ArgumentError("JX2", need, f"padding={shown(padding)}", "To lunette that is a pad of the result.")
     told = {
         "padding": tuple((lo, max(hi, 0)) for lo, hi in crop),
         "output_padding": tuple(max(-hi, 0) for _, hi in crop),

@@ -2,12 +2,11 @@
 
 | rule | says                                                                                              |
 |------|---------------------------------------------------------------------------------------------------|
-| ON1  | the attribute exists at the opset (MaxPool has dilations from 10 on, LpPool from 18, AveragePool from 19) |
-| ON2  | pads are 2*d integers >= 0, all begins and then all ends, and not given together with auto_pad     |
-| ON3  | auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER                                               |
-| ON4  | p is an integer                                                                                   |
-| ON5  | storage_order is 0 or 1                                                                           |
-| ON6  | output_shape is reached by the windows, or by less than a step more at the end                    |
+| ON1  | pads are 2*d integers >= 0, all begins and then all ends, and not given together with auto_pad     |
+| ON2  | auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER                                               |
+| ON3  | p is an integer                                                                                   |
+| ON4  | storage_order is 0 or 1                                                                           |
+| ON5  | output_shape is reached by the windows, or by less than a step more at the end                    |
 
 | attribute         | means                                                                                   |
 |-------------------|-----------------------------------------------------------------------------------------|
@@ -46,11 +45,11 @@ def begins_then_ends(value: Any, d: int) -> Any:
 
 
 def pairs_of(value: Any, d: int) -> Any:
-    """Rule ON2."""
+    """Rule ON1."""
     pads = list(value)
     if len(pads) != 2 * d:
         raise ArgumentError(
-            "ON2", f"{2 * d} pads, all begins and then all ends", f"pads={shown(value)}", "Two per spatial axis."
+            "ON1", f"{2 * d} pads, all begins and then all ends", f"pads={shown(value)}", "Two per spatial axis."
         )
     return tuple(zip(pads[:d], pads[d:], strict=True))
 
@@ -61,9 +60,9 @@ def int_list(value: Any, d: int) -> Any:
 
 
 def power(value: Any, d: int) -> int:
-    """Rule ON4."""
+    """Rule ON3."""
     if value != int(value) if value != float("inf") else True:
-        raise ArgumentError("ON4", "an integer p", f"p={shown(value)}", "The attribute is an integer.")
+        raise ArgumentError("ON3", "an integer p", f"p={shown(value)}", "The attribute is an integer.")
     return int(value)
 
 
@@ -131,7 +130,7 @@ class Onnx(Dialect):
         auto = check_auto_pad(arguments)
         if arguments.get("storage_order", 0) not in (0, 1):
             got = f"storage_order={shown(arguments['storage_order'])}"
-            raise ArgumentError("ON5", "storage_order 0 or 1", got, "0 counts row by row, 1 column by column.")
+            raise ArgumentError("ON4", "storage_order 0 or 1", got, "0 counts row by row, 1 column by column.")
         corners = self.corners.get(setting.op, Corners())
         if auto != "NOTSET":
             ceil = {"ceil_mode": False} if "ceil_mode" in setting.options else {}  # it has no effect on these sizes
@@ -160,7 +159,7 @@ class Onnx(Dialect):
         return min(out, max(starts, 1)) if ceil and self.opset >= 22 else out
 
     def cropped(self, setting: Setting, auto: str, output_shape: Any) -> Setting:
-        """The pads of ConvTranspose that auto_pad or output_shape ask for. Rule ON6."""
+        """The pads of ConvTranspose that auto_pad or output_shape ask for. Rule ON5."""
         if output_shape is None and auto in ("NOTSET", "VALID"):
             return setting
         plain = replace(setting, options={**setting.options, "padding": 0})
@@ -172,7 +171,7 @@ class Onnx(Dialect):
             total, more = max(whole - m, 0), axis.output_padding + max(m - whole, 0)
             if more >= max(axis.stride, axis.dilation):
                 got = f"output {m} from {axis}"
-                raise ShapeError("ON6", f"an output of less than {whole + axis.stride}", got, "Nothing reaches it.")
+                raise ShapeError("ON5", f"an output of less than {whole + axis.stride}", got, "Nothing reaches it.")
             odd_at_end = (auto == "SAME_UPPER") == (self.opset > 10)
             half = total // 2
             pads.append((half, total - half) if odd_at_end else (total - half, half))
@@ -182,12 +181,12 @@ class Onnx(Dialect):
 
 
 def check_auto_pad(arguments: Arguments) -> str:
-    """Rules ON2 and ON3."""
+    """Rules ON1 and ON2."""
     auto = arguments.get("auto_pad", "NOTSET")
     if auto not in ("NOTSET", *NAMES):
         got = f"auto_pad={shown(auto)}"
-        raise ArgumentError("ON3", "auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER", got, "NOTSET takes pads.")
+        raise ArgumentError("ON2", "auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER", got, "NOTSET takes pads.")
     if auto != "NOTSET" and any(arguments.get("pads", ())):
         got = f'pads={shown(arguments["pads"])} and auto_pad="{auto}"'
-        raise ArgumentError("ON2", "pads or auto_pad", got, "One of them says how much padding there is.")
+        raise ArgumentError("ON1", "pads or auto_pad", got, "One of them says how much padding there is.")
     return str(auto)

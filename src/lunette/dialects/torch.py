@@ -18,11 +18,11 @@ through: max_pool gives -inf there, with an index that is no cell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, ints, unless_none
-from lunette.dialects.meaning import CONVOLUTIONS, SLIDING, Corners, Meaning, Setting, divisor_of, meaning_of
+from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, Words, ints, unless_none
+from lunette.dialects.meaning import CONVOLUTIONS, SLIDING, Corners, Meaning, Setting, divisor_of, meaning_of, sizes
 from lunette.errors import ArgumentError, ShapeError, shown
 from lunette.window import Bins, Window, is_sequence, padding_pairs
 
@@ -112,6 +112,17 @@ class Torch(Dialect):
         "adaptive_max_pool": Corners(FIRST, LAST_NAN, PLANE, observed=("ties", "nan")),
         "global_max_pool": Corners("equal shares", "NaN if there is one", observed=("nan",)),
     }
+
+    def wordings(self, wanted: Meaning) -> Iterator[tuple[str, Words]]:
+        """As much padding at the end as at the start may make no further window, or be added to the result again."""
+        yield from super().wordings(wanted)
+        axes: Any = wanted.window.axes
+        if wanted.op not in (*SLIDING, *CONVOLUTIONS) or all(a.lo == a.hi for a in axes):
+            return
+        even: dict[str, Any] = {"padding": sizes(wanted.window, "lo")}
+        if wanted.op == "conv_transpose":
+            even["output_padding"] = tuple(a.output_padding + a.lo - a.hi for a in axes)
+        yield wanted.op, {**wanted.options, **even}
 
     def read(self, setting: Setting, arguments: Arguments) -> Meaning:
         """Lunette's windows, where torch accepts them."""

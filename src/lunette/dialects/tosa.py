@@ -20,17 +20,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from lunette.dialects.dialect import REQUIRED, Arguments, Call, Dialect, Function, Word, Words, ints
-from lunette.dialects.meaning import SLIDING, Corners, Meaning, Setting, Shapes, meaning_of
+from lunette.dialects.dialect import REQUIRED, Arguments, Call, Dialect, Function, Word, Words, cells, ints
+from lunette.dialects.meaning import SLIDING, Corners, Meaning, Setting, Shapes, meaning_of, rank_of
 from lunette.errors import ArgumentError, ShapeError, shown
-from lunette.window import Axis, padding_pairs, padding_rule, per_axis
+from lunette.window import Axis, per_axis
 
 
 def in_rows(value: Any, d: int) -> Any:
-    """[top, bottom, left, right]; padding has no names here."""
-    if padding_rule(value) not in ("cells", "valid"):
-        raise ArgumentError("DI3", "padding in cells", f'padding="{value}"', "There are no names for it.")
-    return [p for pair in padding_pairs(0 if value == "valid" else value, d) for p in pair]
+    """[top, bottom, left, right]."""
+    return [p for pair in cells(value, d) for p in pair]
 
 
 def pairs(value: Any, d: int) -> Any:
@@ -65,16 +63,16 @@ class Tosa(Dialect):
     }
     corners: Mapping[str, Corners] = {
         "max_pool": Corners(nan="NaN if the window has one", empty="refused"),
-        "avg_pool": Corners(empty="refused"),
     }
 
     def spell(self, op: str, shapes: Shapes, options: Words, *, lead: int = 2) -> Call:
         """A depthwise convolution has its own name; a crop is negative padding of the result."""
-        extra = per_axis("output_padding", options.get("output_padding", 0), 2) if op == "conv_transpose" else ()
+        d = rank_of(op, shapes, options, lead)
+        extra = per_axis("output_padding", options.get("output_padding", 0), d) if op == "conv_transpose" else ()
         call = super().spell(op, shapes, {n: v for n, v in options.items() if n != "output_padding"}, lead=lead)
         said = dict(call.arguments)
         if "out_pad" in said:
-            crop = pairs(said["out_pad"], 2)
+            crop = pairs(said["out_pad"], d)
             said["out_pad"] = [p for (lo, hi), more in zip(crop, extra, strict=True) for p in (-lo, more - hi)]
         if said.pop("groups", 1) == 1:
             return replace(call, arguments=said)
