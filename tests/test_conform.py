@@ -115,10 +115,10 @@ def divides_by_the_kernel(
 
 
 def pads_with_ones(x: Array, w: Array, b: Array | None = None, stride: Any = 1, padding: Any = 0) -> Array:
-    pads = [
-        (p, p) if isinstance(p, int) else p
-        for p in (padding if isinstance(padding, tuple) else (padding,) * (w.ndim - 2))
-    ]
+    if isinstance(padding, str):
+        return ln.conv(x, w, b, stride=stride, padding=padding)
+    given = padding if isinstance(padding, tuple) else (padding,) * (w.ndim - 2)
+    pads = [(p, p) if isinstance(p, int) else p for p in given]
     return ln.conv(np.pad(x, [(0, 0), (0, 0), *pads], constant_values=1), w, b, stride=stride)
 
 
@@ -155,13 +155,15 @@ def counts_from_one(x: Array, kernel: Any, stride: Any = None, return_indices: b
 def one_by_one(x: Array, keepdims: bool = True, spatial: int | None = None) -> Array:
     """A running sum in the type of the input."""
     d = spatial or x.ndim - 2
-    rows = x.reshape(*x.shape[:-d], -1)
+    rows = x.reshape(*x.shape[:-d], int(np.prod(x.shape[-d:])))
     with np.errstate(all="ignore"):
         y = (np.cumsum(rows, -1, dtype=x.dtype)[..., -1] / np.asarray(rows.shape[-1], x.dtype)).astype(x.dtype)
     return y.reshape(*y.shape, *(1,) * d) if keepdims else y
 
 
 def squares_first(x: Array, kernel: Any, stride: Any = None, p: float = 2) -> Array:
+    if p == INF:
+        return ln.lp_pool(x, kernel, stride=stride, p=p)
     with np.errstate(all="ignore"):
         total = ln.avg_pool(np.abs(x) ** x.dtype.type(p), kernel, stride=stride, divisor=1)
         return total ** x.dtype.type(1 / p)
@@ -239,20 +241,20 @@ def sleeps(x: Array, keepdims: bool = True, spatial: int | None = None) -> Array
 
 PLANTED: list[tuple[Callable[..., Any], str, Verdict, str, int]] = [
     # function, operator, verdict, class, at most that many cells in the smallest case
-    (floor_instead_of_ceil, "max_pool", Verdict.SHAPE, "size rule", 2),
+    (floor_instead_of_ceil, "max_pool", Verdict.SHAPE, "size rule", 4),
     (floor_instead_of_ceil, "max_pool", Verdict.REFUSED, "refusal", 1),
     (divides_by_the_kernel, "avg_pool", Verdict.VALUE, "divisor", 1),
-    (pads_with_ones, "conv", Verdict.VALUE, "padding", 3),
+    (pads_with_ones, "conv", Verdict.VALUE, "padding", 2),
     (ignores_nan, "max_pool", Verdict.SPECIAL, "nan", 1),
     (starts_from_the_lowest_number, "max_pool", Verdict.SPECIAL, "infinity", 1),
-    (last_winner, "max_pool", Verdict.INDEX, "tie", 2),
+    (last_winner, "max_pool", Verdict.INDEX, "tie", 3),
     (counts_from_one, "max_pool", Verdict.INDEX, "index", 1),
     (one_by_one, "global_avg_pool", Verdict.VALUE, "accumulation", 2**25),
     (one_by_one, "global_avg_pool", Verdict.SPECIAL, "overflow", 2),
     (squares_first, "lp_pool", Verdict.SPECIAL, "overflow", 1),
     (squares_first, "lp_pool", Verdict.VALUE, "underflow", 1),
     (keeps_the_sign, "lp_pool", Verdict.SPECIAL, "sign", 1),
-    (drops_the_sign_of_zero, "max_pool", Verdict.VALUE, "signed zero", 1),
+    (drops_the_sign_of_zero, "max_pool", Verdict.VALUE, "signed zero", 3),
     (answers_where_there_is_none, "max_pool", Verdict.VALUE, "empty window", 1),
     (half_of_everything, "global_max_pool", Verdict.VALUE, "value", 1),
     (returns_a_list, "global_max_pool", Verdict.REFUSED, "type", 1),
@@ -262,6 +264,13 @@ PLANTED: list[tuple[Callable[..., Any], str, Verdict, str, int]] = [
     (leaves, "global_max_pool", Verdict.REFUSED, "refusal", 1),
     (overwrites, "global_max_pool", Verdict.VALUE, "input", 1),
 ]
+
+
+ALSO: dict[Callable[..., Any], set[str]] = {  # other classes that the same mistake belongs to on some data
+    last_winner: {"nan", "signed zero"},
+    counts_from_one: {"nan", "tie"},
+    keeps_the_sign: {"overflow", "underflow", "infinity"},
+}
 
 
 @pytest.mark.parametrize(
@@ -279,6 +288,7 @@ def test_a_planted_mistake_is_found_classified_and_reduced(
     assert function.__name__ in smallest.reproducer and op in smallest.drawing
     assert report.exit_status == 1
     others = {f.kind for f in report.findings} - {k for f, _, _, k, _ in PLANTED if f is function}
+    others -= ALSO.get(function, set())
     assert not others, f"and nothing else: {[(f.kind, f.case, f.got) for f in report.findings if f.kind in others]}"
 
 

@@ -17,7 +17,7 @@ from lunette.array import output_shape
 from lunette.conform.case import Case, Data
 from lunette.conform.data import DTYPES, limits
 from lunette.conform.result import Verdict
-from lunette.conform.truth import FUNCTIONS, SELECTING, Truth, terms
+from lunette.conform.truth import ANALYTIC, FUNCTIONS, SELECTING, Truth, terms
 from lunette.errors import LunetteError
 from lunette.number import Array
 
@@ -132,10 +132,17 @@ def _sign(case: Case, data: Data, fault: Fault) -> bool:
 
 
 def _nan(case: Case, data: Data, fault: Fault) -> bool:
+    if fault.name == "index":
+        return bool(np.isnan(_cells_at(data, fault.right))[fault.wrong].all())
+    if fault.name == "y" and not (np.isnan(fault.got) | np.isnan(fault.right))[fault.wrong].any():
+        return False
     return any(np.isnan(a).any() for a in data.primals[1:]) or _all_hold(case, fault, np.isnan(data.primals[0]))
 
 
 def _infinity(case: Case, data: Data, fault: Fault) -> bool:
+    finite = np.isfinite(fault.got) & np.isfinite(fault.right)
+    if fault.name == "index" or (fault.name == "y" and finite[fault.wrong].all()):
+        return False
     return any(np.isinf(a).any() for a in data.primals[1:]) or _all_hold(case, fault, np.isinf(data.primals[0]))
 
 
@@ -151,21 +158,20 @@ def _underflow(case: Case, data: Data, fault: Fault) -> bool:
     least = float(limits(DTYPES[case.dtype]).tiny)
     x = np.abs(data.primals[0].astype(np.float64))
     small = (x > 0) & (x < least**0.3)
-    return bool(small.any()) and bool((np.abs(fault.got) <= np.abs(fault.right))[fault.wrong].all())
+    got, right = np.abs(fault.got.astype(np.float64))[fault.wrong], np.abs(fault.right)[fault.wrong]
+    lost = got <= right if case.op in ANALYTIC else got == 0
+    return fault.name != "index" and bool(small.any()) and bool(lost.all())
 
 
 def _tie(case: Case, data: Data, fault: Fault) -> bool:
     """The cell at the index is as great as the winner; or a derivative where the winner is not alone."""
     if case.op not in SELECTING:
         return False
-    x = data.primals[0].astype(np.float64).reshape(*data.primals[0].shape[: -case.d or None], -1)
     if fault.name == "index":
-        rows = fault.right.astype(np.int64).reshape(*x.shape[:-1], -1)
-        there = fault.got.astype(np.int64).reshape(rows.shape)
-        if (there < 0).any() or (there >= x.shape[-1]).any():
-            return False
-        return bool((np.take_along_axis(x, rows, -1) == np.take_along_axis(x, there, -1)).all())
-    return case.mode in ("jvp", "vjp") and any(len(np.unique(row)) < len(row) for row in x.reshape(-1, x.shape[-1]))
+        return bool((_cells_at(data, fault.right) == _cells_at(data, fault.got)).all())
+    x = data.primals[0].astype(np.float64)
+    rows = x.reshape(-1, prod(case.space))
+    return case.mode in ("jvp", "vjp") and any(len(np.unique(row)) < len(row) for row in rows)
 
 
 def _divisor(case: Case, data: Data, fault: Fault) -> bool:
@@ -211,11 +217,16 @@ def _index(case: Case, data: Data, fault: Fault) -> bool:
     return fault.name == "index"
 
 
+def _outside(case: Case, data: Data, fault: Fault) -> bool:
+    return fault.name == "index" and bool(((fault.got < 0) | (fault.got >= prod(case.space))).any())
+
+
 def _gradient(case: Case, data: Data, fault: Fault) -> bool:
     return case.mode in ("jvp", "vjp")
 
 
 HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
+    ("index", _outside),
     ("signed zero", _signed_zero),
     ("padding", _absent),
     ("nan", _nan),
@@ -238,22 +249,38 @@ HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
 
 def _all_hold(case: Case, fault: Fault, cells: Array) -> bool:
     """Every wrong output cell has one of these cells in its window; of a VJP, only whether there are any."""
-    if not cells.any() or case.mode == "vjp" or "pool" not in case.op or "kernel" not in case.options:
+    if not cells.any() or case.mode == "vjp":
         return bool(cells.any())
     return bool(_touched(case, cells)[fault.wrong].all())
 
 
 def _some_hold(case: Case, fault: Fault, cells: Array) -> bool:
-    if not cells.any() or case.mode == "vjp" or "kernel" not in case.options:
+    if not cells.any() or case.mode == "vjp":
         return bool(cells.any())
     return bool(_touched(case, cells)[fault.wrong].any())
 
 
 def _touched(case: Case, cells: Array) -> Array:
-    """The output cells of a pool whose window holds one of these cells."""
-    options = {n: v for n, v in case.options.items() if n in WINDOW}
-    reached: Array = FUNCTIONS["lp_pool"](cells.astype(np.float64), **options, p=np.inf) > 0
-    return reached
+    """The output cells whose window holds one of these cells."""
+    marks = cells.astype(np.float64)
+    if case.op.startswith("conv"):
+        reached = FUNCTIONS[case.op](marks, np.ones(case.shapes[1]), **case.options)
+    elif "kernel" in case.options:
+        reached = FUNCTIONS["lp_pool"](marks, **{n: v for n, v in case.options.items() if n in WINDOW}, p=np.inf)
+    else:
+        plain = {n: v for n, v in case.options.items() if n in ("output_size", "spatial", "keepdims")}
+        reached = FUNCTIONS[case.op.replace("avg", "max")](marks, **plain)
+    return np.asarray(reached > 0)
+
+
+def _cells_at(data: Data, index: Array) -> Array:
+    """The cells of x at places of its planes; places outside hold what nothing equals."""
+    x = data.primals[0].astype(np.float64)
+    batch = 2  # batch and channels
+    rows, places = x.reshape(*x.shape[:batch], -1), index.astype(np.int64).reshape(*x.shape[:batch], -1)
+    inside = (places >= 0) & (places < rows.shape[-1])
+    found = np.take_along_axis(rows, np.where(inside, places, 0), -1)
+    return np.where(inside, found, np.inf).reshape(index.shape)
 
 
 def _border(case: Case) -> Array:

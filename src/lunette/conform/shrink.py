@@ -16,7 +16,7 @@ from lunette.conform.result import Outcome, Verdict
 from lunette.window import Shape
 
 Try = Callable[[Case], Outcome | None]
-MOST_CELLS = 2**28
+MOST_CELLS = 2**27
 """Tries on cases of many cells cost more: both run out."""
 ROWS = ("kernel", "stride", "dilation", "output_padding", "output_size")
 DEFAULTS: dict[str, Any] = {
@@ -201,6 +201,8 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 
 def _below(n: int, least: int = 1) -> list[int]:
+    if n <= 9:
+        return list(range(least, n))
     return list(dict.fromkeys(m for m in (least, n // 2, n - n // 4, n - n // 32, n - 1) if least <= m < n))
 
 
