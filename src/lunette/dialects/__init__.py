@@ -54,7 +54,7 @@ def diff(first: str, second: str, op: str | None = None, *, largest: int = 5) ->
     >>> import lunette as ln
     >>> found = ln.diff("torch", "onnx22", "max_pool", largest=3)
     >>> print(found[0])
-    max_pool: size (another number of windows) with stride left out: 6 configurations
+    max_pool: size (another number of windows) with stride left out: 18 configurations
       n=3, kernel=2
       torch   max_pool1d(kernel_size=(2,)) -> (1,)
       onnx22  MaxPool(kernel_shape=[2]) -> (2,)
