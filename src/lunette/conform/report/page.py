@@ -159,7 +159,7 @@ def _of(report: Report, prefix: str) -> Iterator[Section]:
 
 def _backends(reports: Sequence[Report]) -> Section:
     rows = [(who(r), r.verdicts) for r in reports]
-    return Section("backends", "Backends", "The same questions to each of them.", verdict_bars(rows))
+    return Section("backends", "Backends", "Each was asked what it has; details follow.", verdict_bars(rows))
 
 
 def _divider(report: Report, prefix: str) -> Section:
