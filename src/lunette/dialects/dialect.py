@@ -229,25 +229,27 @@ class Dialect(ABC):
             raise ArgumentError("DI3", need, f"{option}={shown(value)}", f"{name} has no such argument.")
 
     def express(self, op: str, shapes: Shapes, options: Words, *, lead: int = 2) -> Call | Unsaid:
-        """A call that means exactly this, or the reason why there is none."""
+        """A call that means exactly this, or the reason why there is none: what stands against the plainest words."""
         setting = setting_of(op, shapes, options, lead)
-        wanted, lead = meaning_of(setting), len(setting.x) - setting.d
+        wanted = meaning_of(setting)
         reason = ""
         for kind, words in self.wordings(wanted):
             try:
-                call = self.spell(kind, shapes, words, lead=lead)
-                got = self.meaning(kind, shapes, call.arguments, lead=lead)
-                difference = got.differs(wanted)
-                if difference is None:
-                    return replace(call, departures=got.departures, corners=got.corners)
-                raise ArgumentError(
-                    "DI4", f"words that mean {op} with these options", f"another {difference}", "There are none."
-                ) from None
+                with speaking(f"{self.name} {op}", setting.d):
+                    return self.said(wanted, kind, shapes, words, len(setting.x) - setting.d)
             except LunetteError as error:
-                if error.who == "lunette":
-                    error.who, error.d = f"{self.name} {op}", wanted.window.d
                 reason = reason or str(error)
         return Unsaid(reason)
+
+    def said(self, wanted: Meaning, kind: str, shapes: Shapes, words: Words, lead: int) -> Call:
+        """The call that these words make, if it means what is wanted. Rule DI4."""
+        call = self.spell(kind, shapes, words, lead=lead)
+        got = self.meaning(kind, shapes, call.arguments, lead=lead)
+        difference = got.differs(wanted)
+        if difference is not None:
+            need = f"words that mean {wanted.op} with these options"
+            raise ArgumentError("DI4", need, f"another {difference}", "There are none.")
+        return replace(call, departures=got.departures, corners=got.corners)
 
     def wordings(self, wanted: Meaning) -> Iterator[tuple[str, Words]]:
         """What to try, word by word: the options as they are, then others that may mean the same.

@@ -8,7 +8,6 @@ from dataclasses import replace
 from lunette.array import bound_of
 from lunette.dialects.dialect import Arguments, Call, Dialect, Function, Words
 from lunette.dialects.meaning import LUNETTE_CORNERS, Corners, Meaning, Setting, Shapes, meaning_of, setting_of
-from lunette.errors import ArgumentError
 from lunette.ops import ALL
 
 
@@ -30,8 +29,8 @@ class Lunette(Dialect):
     def meaning(self, op: str, shapes: Shapes, arguments: Arguments, *, lead: int = 2) -> Meaning:
         """What lunette accepts, and what it then reads."""
         bound_of(op, shapes, arguments, lead)
-        return meaning_of(setting_of(op, shapes, arguments, lead))
+        return self.read(setting_of(op, shapes, arguments, lead), arguments)
 
     def read(self, setting: Setting, arguments: Arguments) -> Meaning:
         """Nothing to translate."""
-        raise ArgumentError("DI2", "lunette's own options", setting.op, "Call meaning.")
+        return meaning_of(setting, self.corners[setting.op])
