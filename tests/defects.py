@@ -87,6 +87,11 @@ def sizes(report: Report) -> dict[tuple[str, str, str], int]:
     return found
 
 
+def test_lunette_passes_everything() -> None:
+    report = run("lunette")
+    assert report.cases > 8000 and report.failures == 0 and set(report.verdicts) == {"equal", "within"}
+
+
 def test_two_thousand_small_cases_a_minute_on_one_core() -> None:
     batches = [Batch("torch", op, 7, index, 50) for op in find("torch").space.ops for index in (1, 2, 3)]
     list(Processes(1).map(batches[:1]))  # the library is imported

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from hypothesis import given
 
 import lunette as ln
 from lunette.conform import classify
-from lunette.conform.backends import NAMES, find
+from lunette.conform.backends import NAMES, Space, find
 from lunette.conform.backends.function import Function
+from lunette.conform.backends.lunette import Lunette
 from lunette.conform.backends.registry import register
 from lunette.conform.case import Case
 from lunette.conform.generate import draws
@@ -42,7 +44,7 @@ def test_a_case_is_rebuilt_from_its_repr_and_from_json(case: Case) -> None:
         assert eval(repr(c), {"Case": Case}) == c
         assert Case.from_json(json.loads(json.dumps(c.to_json(), allow_nan=False))) == c
     for a, b in zip(case.arrays().every, spelled.arrays().every, strict=True):
-        assert a.dtype == b.dtype and a.strides == b.strides and a.tobytes() == b.tobytes()
+        assert a.dtype == b.dtype and (a.strides == b.strides or not a.size) and a.tobytes() == b.tobytes()
 
 
 def test_a_batch_is_a_pure_function_of_its_fields() -> None:
@@ -88,9 +90,18 @@ def test_strategies_draw_what_lunette_defines(case: Case) -> None:
 # ---- nobody who is right is accused
 
 
+class Sampled(Lunette):
+    """Some of the corners; tests/defects.py asks for all of them."""
+
+    name = "lunette, sampled"
+    lives_here = True
+    space = Space(thin=6)
+
+
 def test_lunette_passes_everything() -> None:
-    report = run("lunette", cases=400, seed=3)
-    assert report.cases > 4000 and report.failures == 0 and not report.findings and report.exit_status == 0
+    register(Sampled())
+    report = run("lunette, sampled", cases=400, seed=3)
+    assert report.cases > 1500 and report.failures == 0 and not report.findings and report.exit_status == 0
     assert set(report.verdicts) == {"equal", "within"}
 
 
@@ -273,13 +284,18 @@ ALSO: dict[Callable[..., Any], set[str]] = {  # other classes that the same mist
 }
 
 
+@cache
+def measured(function: Callable[..., Any], op: str) -> Report:
+    return conform(function, op, cases=60, seed=1)
+
+
 @pytest.mark.parametrize(
     ("function", "op", "verdict", "kind", "cells"), PLANTED, ids=[f"{f.__name__}-{k}" for f, _, _, k, _ in PLANTED]
 )
 def test_a_planted_mistake_is_found_classified_and_reduced(
     function: Callable[..., Any], op: str, verdict: Verdict, kind: str, cells: int
 ) -> None:
-    report = conform(function, op, cases=60, seed=1)
+    report = measured(function, op)
     found = [f for f in report.findings if (f.kind, f.verdict) == (kind, verdict)]
     assert found, [(f.kind, str(f.verdict), f.case) for f in report.findings]
     (smallest,) = sorted(found, key=lambda f: f.case.size)[:1]

@@ -12,10 +12,12 @@ import atexit
 import json
 import os
 import platform
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,15 +92,17 @@ def _modes(backend: Backend, modes: Sequence[str] | None) -> tuple[str, ...]:
 
 
 _NURSERIES: dict[tuple[int, str], Nursery] = {}
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def nursery_of(backend: Backend) -> Nursery:
     """One per process and backend, kept until the process ends."""
     key = os.getpid(), backend.name
-    if key not in _NURSERIES:
-        backend.check()
-        _NURSERIES[key] = Nursery(backend)
-    return _NURSERIES[key]
+    with _ONE_AT_A_TIME:
+        if key not in _NURSERIES:
+            backend.check()
+            _NURSERIES[key] = Nursery(backend)
+        return _NURSERIES[key]
 
 
 @atexit.register
@@ -368,7 +372,10 @@ def _explained(backend: Backend, outcomes: list[Outcome], line: Known | None) ->
     for first in sorted(outcomes, key=lambda o: weight(o.case))[:3]:
         again = _again(backend, first.case, first)
         if again.verdict in FAILURES:
-            smallest = again if line is not None else shrink(again, _Trying(backend, again), backend.tries)
+            smallest = again
+            if line is None:
+                with closing(_Trying(backend, again)) as attempt:
+                    smallest = shrink(again, attempt, backend.tries)
             return finding(backend, smallest, len(outcomes), line)
     return None
 
@@ -398,6 +405,11 @@ class _Trying:
         except (Died, Hung):
             self.worker = None
             return None
+
+    def close(self) -> None:
+        """No more tries."""
+        if self.worker is not None:
+            self.worker.end()
 
 
 def _stale(backend: Backend, line: Known) -> str:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -193,7 +194,7 @@ class Nursery:
         self.count = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
-        if getattr(backend, "lives_here", False):
+        if backend.lives_here:
             return
         near, far = socket.socketpair()
         code = f"from lunette.conform.worker import nursery; nursery({backend.name!r}, {far.fileno()})"
@@ -217,7 +218,9 @@ class Nursery:
             self.count += 1
             log = Path(self.folder.name) / f"worker-{self.count}"
             if self.control is None:
-                pid = os.fork()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of threads, which only wait here
+                    pid = os.fork()
                 if pid == 0:
                     near.close()
                     _become_worker(self.backend, far.detach(), str(log))

@@ -58,6 +58,8 @@ class Backend(ABC):
     default_cases: int = 4000
     tries: int = 260
     """How many cases may be tried to reduce one failure."""
+    lives_here: bool = False
+    """Workers are forked from this process: what is measured has no name that another process could import."""
     environment: Mapping[str, str] = {}
     """Variables that must be set before the library is imported."""
 
