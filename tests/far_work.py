@@ -26,9 +26,9 @@ def count_up(batch: Batch) -> BatchResult:
 def forgetful_pool(x: Array, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool) -> Array:
     """An average that never counts padding, and forgets ceil_mode for long strides: two things to be found."""
     longest = max(stride) if isinstance(stride, tuple) else stride or 0
-    return ln.avg_pool(
-        x, kernel, stride=stride, padding=padding, ceil_mode=ceil_mode and longest < 3, count_include_pad=False
-    )
+    kept = ceil_mode and longest < 3
+    y: Array = ln.avg_pool(x, kernel, stride=stride, padding=padding, ceil_mode=kept, count_include_pad=False)
+    return y
 
 
 FORGETFUL = "far_work:forgetful_pool as avg_pool"

@@ -278,7 +278,7 @@ def test_hostile_text_stays_text(root: ET.Element) -> None:
     plain = {e.tag for e in root.iter()}
     f = specimen().findings[0]
     names = ("kind", "op", "rule", "got", "expected", "reproducer", "drawing", "why", "known")
-    hostile = [replace(specimen(), findings=(replace(f, **{name: HOSTILE}),)) for name in names]
+    hostile = [replace(specimen(), findings=(replace(f, **{name: HOSTILE}),)) for name in names]  # type: ignore[arg-type]
     cells = tuple(replace(c, op=HOSTILE, option=HOSTILE) for c in specimen().table[:1])
     hostile += [replace(specimen(), **{name: HOSTILE}) for name in ("backend", "version", "platform")]  # type: ignore[arg-type]
     hostile += [replace(specimen(), table=cells), replace(specimen(), operators={HOSTILE: {"equal": 1}})]

@@ -11,7 +11,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -32,7 +32,7 @@ class Cluster:
     """What to do with a batch; a function that workers can import."""
     wait: float = WAIT
 
-    def map(self, batches: Sequence[Batch]) -> Iterator[BatchResult]:
+    def map(self, batches: Sequence[Batch]) -> Generator[BatchResult, None, None]:
         """The result of every batch, once, as they come in."""
         if not batches:
             return
