@@ -231,7 +231,7 @@ ONNXRUNTIME_DIFFERS: dict[str, Condition] = {
 
 
 def onnx_configurations() -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-    for n, k, s, spread in product((1, 2, 4, 5), range(1, 4), (1, 2, 3), (1, 2)):
+    for n, k, s, spread in product((1, 2, 5), range(1, 4), (1, 2, 3), (1, 2)):
         steps = {"strides": [s], "dilations": [spread]}
         padded: list[dict[str, Any]] = [{"pads": list(p)} for p in ((0, 0), (1, 0), (1, 1), (0, 2))]
         named: list[dict[str, Any]] = [{"auto_pad": name} for name in ("VALID", "SAME_UPPER", "SAME_LOWER")]
@@ -283,7 +283,7 @@ def test_onnxruntime_means_what_the_dialect_says_where_it_follows_the_text() -> 
             assert why, (op, n, k, arguments, said, got)
             differed.update(why)
     assert set(differed) == set(ONNXRUNTIME_DIFFERS), "a condition that excuses nothing"
-    assert min(agreed.values()) > 200, agreed
+    assert min(agreed.values()) > 150, agreed
 
 
 def test_onnx_indices_are_counted_in_the_whole_tensor() -> None:
@@ -414,6 +414,9 @@ READS: list[tuple[str, str, Any, Any, list[list[int]]]] = [
     # the gradient of SAME at 5 outputs: ceil(5/2) = 3 cells, one cropped at the end
     ("tf", "conv_transpose", [(1, 1, 3), (1, 1, 3)],
      {"strides": 2, "padding": "SAME", "output_shape": (1, 5, 1)}, [[0], [1, 0], [1], [2, 1], [2]]),
+    # 2 cells of 4 outputs, window 3, step 2: 5 - 4 = 1 cell cropped, at the end
+    ("tf", "conv_transpose", [(1, 1, 2), (1, 1, 3)],
+     {"strides": 2, "padding": "SAME", "output_shape": (1, 4, 1)}, [[0], [0], [1, 0], [1]]),
     # keras: pool_size 2, strides None is 2
     ("keras", "max_pool", [(1, 1, 5)], {}, [[0, 1], [2, 3]]),
     ("keras", "conv", [(1, 1, 3), (1, 1, 2)], {"padding": "causal"}, [[0], [0, 1], [1, 2]]),
@@ -642,7 +645,7 @@ def test_what_torch_computes_otherwise_on_some_values_is_said() -> None:
 
 def test_a_dialect_does_not_differ_from_itself() -> None:
     for name in DIALECTS:
-        assert len(diff(name, name, "max_pool", largest=2)) == 0
+        assert len(diff(name, name, "max_pool", largest=1)) == 0
 
 
 def ways(first: str, second: str, op: str, **more: Any) -> set[tuple[str, tuple[str, ...]]]:
@@ -650,18 +653,18 @@ def ways(first: str, second: str, op: str, **more: Any) -> set[tuple[str, tuple[
 
 
 def test_the_differences_that_converters_meet() -> None:
-    torch_onnx = ways("torch", "onnx22", "avg_pool", largest=4)
+    torch_onnx = ways("torch", "onnx22", "avg_pool", largest=3)
     assert ("size", ("stride left out",)) in torch_onnx
     assert ("divisor", ("count_include_pad left out", "padding")) in torch_onnx
     assert ("unsaid", ("dilation > 1",)) in torch_onnx and ("refused", ("padding",)) in torch_onnx
     assert not any(kind == "size" and "stride left out" not in options for kind, options in torch_onnx)
-    opsets = ways("onnx19", "onnx22", "max_pool", largest=4)
+    opsets = ways("onnx19", "onnx22", "max_pool", largest=3)
     assert opsets == {("size", ("ceil_mode=True", "padding")), ("size", ("ceil_mode=True", "stride > 1"))}
     assert ("divisor", ("ceil_mode=True", "count_include_pad=True", "stride > 1")) in ways(
-        "onnx10", "onnx19", "avg_pool", largest=3
+        "onnx10", "onnx19", "avg_pool", largest=1
     )
     assert ("taps", ()) in ways("torch", "equinox", "adaptive_avg_pool", largest=5)
-    assert {kind for kind, _ in ways("torch", "onnx22", "max_pool", largest=2)} >= {"ties", "nan", "index"}
+    assert {kind for kind, _ in ways("torch", "onnx22", "max_pool", largest=1)} >= {"ties", "nan", "index"}
 
 
 PAIRS = [("torch", "onnx22"), ("tf", "webnn"), ("jax", "equinox"), ("keras", "tosa"), ("lunette", "torch")]
@@ -698,7 +701,7 @@ def test_classes_are_true_and_complete(pair: tuple[str, str], op: str) -> None:
 
 
 def test_differences_print_and_go_to_json() -> None:
-    found = diff("onnx10", "onnx22", "avg_pool", largest=3)
+    found = diff("onnx10", "onnx22", "avg_pool", largest=1)
     text = str(found)
     assert text.startswith(f"onnx10 and onnx22 differ in {len(found)} ways on {found.tried:,} small configurations")
     by = next(d for d in found if d.kind == "divisor")
@@ -818,8 +821,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         r".*in cells or SAME, VALID; got .*",
     ),
     "EQ1": (
-        means("equinox", "max_pool", X, kernel_size=2, stride=3, use_ceil=True, padding=1),
-        r".*at most the kernel; .*",
+        means("equinox", "max_pool", (1, 1, 4), kernel_size=2, stride=3, use_ceil=True),
+        r".*padding of at most the kernel; got padding \(0, 3\), kernel 2. use_ceil adds a stride to it.",
     ),
     "EQ2": (means("equinox", "conv_transpose", X, W, output_padding=1), r".*0 <= output_padding < stride 1; got .*"),
     "EQ3": (

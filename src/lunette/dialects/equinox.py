@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, cells, ints
@@ -106,7 +105,7 @@ class Equinox(Dialect):
 
 
 def pooled(setting: Setting, corners: Corners) -> Meaning:
-    """Rule EQ1."""
+    """Rule EQ1. Nothing hangs over then, so that what is inside the padded input is the whole kernel."""
     axes: Any = replace(setting, options={**setting.options, "ceil_mode": False}).window.axes
     pads = []
     for a, n in zip(axes, setting.space, strict=True):
@@ -117,8 +116,7 @@ def pooled(setting: Setting, corners: Corners) -> Meaning:
         pads.append((a.lo, a.hi + more))
     told = replace(setting, options={**setting.options, "padding": tuple(pads), "ceil_mode": False})
     out = tuple(windows(a, n) for a, n in zip(told.window.axes, setting.space, strict=True))
-    counted = prod(setting.kernel) if setting.op == "avg_pool" else None
-    return meaning_of(told, corners, out=out, counted=counted)
+    return meaning_of(told, corners, out=out)
 
 
 def partition(setting: Setting, corners: Corners) -> Meaning:

@@ -251,22 +251,18 @@ def meaning_of(
     departures: Sequence[str] = (),
     *,
     out: Shape | None = None,
-    counted: Any = None,
+    whole: bool = False,
 ) -> Meaning:
-    """What lunette's options mean to lunette; or with another number of windows, or another divisor."""
+    """What lunette's options mean to lunette; or with another number of windows, or averages over the whole kernel."""
     window, space = setting.window, setting.space
-    divisor = divisor_of(setting, window, counted)
+    divisor = divisor_of(setting, window, "window" if whole else None)
     options = setting.explicit(window)
     meaning = Meaning(setting.op, space, window, out or (), options, divisor, corners, tuple(departures))
-    own = sizes_or_none(window, space)
-    if out is None or (out == own and counted is None):
+    if out is None or (out == sizes_or_none(window, space) and not whole):
         return replace(meaning, out=window.out(space))
     if min(out, default=1) < 1 or setting.op not in SLIDING:
         return meaning
-    by: dict[str, Any] = {}
-    if counted is not None:
-        by = {"count_include_pad": True} if counted == "window" else {"divisor": counted}
-    return replace(meaning, options={**(trimmed(meaning) if counted == "window" or out != own else options), **by})
+    return replace(meaning, options=trimmed(meaning))
 
 
 def sizes_or_none(window: Window, space: Shape) -> Shape | None:

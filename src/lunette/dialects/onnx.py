@@ -146,10 +146,10 @@ class Onnx(Dialect):
         axes: Any = setting.window.axes
         ceil = setting.options["ceil_mode"]
         out = tuple(self.windows(a, n, ceil) for a, n in zip(axes, setting.space, strict=True))
-        counted = "window" if self.opset <= 10 and ceil and setting.options.get("count_include_pad") else None
+        whole = self.opset <= 10 and ceil and setting.options.get("count_include_pad", False)
         if min(out, default=0) < 0:
             return meaning_of(setting, corners)  # which refuses
-        return meaning_of(setting, corners, out=out, counted=counted)
+        return meaning_of(setting, corners, out=out, whole=whole)
 
     def windows(self, axis: Axis, n: int, ceil: bool) -> int:
         """How many there are; in ceil mode, from opset 22 on, without those that would start in the right padding."""
