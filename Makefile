@@ -10,7 +10,7 @@ export HYPOTHESIS_PROFILE
 WORKERS ?= auto
 SANITIZED_CALLS ?= 5000
 
-.PHONY: help demo test test-all test-long sanitize aarch64 need bench check format clean
+.PHONY: help demo test test-all test-long browser cluster defects sanitize aarch64 need bench check format clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -22,11 +22,21 @@ test: $(VENV)/installed-tests check ## install what the tests need, check style 
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py
 
-test-all: need test-long sanitize aarch64 ## every test there is, at length: random examples, sanitizers, another processor
+test-all: need test-long browser cluster defects sanitize aarch64 ## every test there is, at length: random examples, a browser, a cluster, sanitizers, another processor
 
 test-long: $(VENV)/installed-tests check ## the tests with thousands of random examples per law and 100,000 random calls
 	HYPOTHESIS_PROFILE=nightly LUNETTE_FUZZ_CALLS=100000 $(BIN)/python -m pytest -q -n $(WORKERS)
 	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py
+
+browser: $(VENV)/installed-tests ## the page of a report in a real browser, light and dark, wide and narrow
+	scripts/need.sh browser
+	$(BIN)/python -m pytest -q tests/browser.py
+
+defects: $(VENV)/installed-tests ## whole default runs of conform: what they must find in other libraries, and in what time
+	$(BIN)/python -m pytest -q tests/defects.py
+
+cluster: $(VENV)/installed-tests ## a conformance run on a cluster of two processes, one of which is killed
+	$(BIN)/python -m pytest -q tests/cluster.py
 
 sanitize: $(VENV)/installed-tests ## kernels and random calls under the address, undefined-behaviour and thread sanitizers
 	scripts/need.sh sanitize
@@ -41,7 +51,7 @@ aarch64: $(VENV)/installed-tests ## cross-compile, and test the kernels under an
 	LUNETTE_FUZZ_FOREIGN=0 scripts/aarch64.sh $(VENV) tests/fuzz.py 1 0 500
 
 need:
-	scripts/need.sh sanitize aarch64
+	scripts/need.sh browser sanitize aarch64
 
 bench: $(VENV)/installed-bench ## measure beside PyTorch, JAX, ONNX Runtime and OpenVINO; BENCH=--quick for a short look
 	$(BIN)/lunette bench --threads 1 $(BENCH)

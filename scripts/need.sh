@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Name every missing system tool, with the Debian package that has it: need.sh [sanitize] [aarch64]
+# Name every missing system tool, with the Debian package that has it: need.sh [browser] [sanitize] [aarch64]
 set -uo pipefail
 missing=()
 tool() { command -v "$1" > /dev/null || missing+=("$1|$2"); }
@@ -9,6 +9,7 @@ runtime() { # g++ answers with the bare name if it does not have the file
 tool g++ g++
 for what in "$@"; do
     case $what in
+        browser) tool chromium chromium ;;
         sanitize)
             package=libgcc-$(g++ -dumpversion 2> /dev/null || echo 12)-dev
             for library in libasan.so libubsan.so libtsan.so; do runtime "$library" "$package"; done

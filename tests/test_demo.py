@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import lunette as ln
+from lunette import page
 from lunette.cli import app
-from lunette.demo import page
 from lunette.demo.digits import Adam, Digits, he, loss, network, train
 from lunette.demo.exact import check_gradient, kernel_errors
 
@@ -64,6 +64,15 @@ def test_the_page_loads_nothing(folder: Path) -> None:
     Reader().feed(text)
     assert not links
     assert "prefers-color-scheme:dark" in text
+
+
+def test_it_ends_with_a_look_at_what_is_installed(folder: Path) -> None:
+    text = (folder / "printed").read_text(encoding="utf-8")
+    assert "Conformance of what is installed here" in text and "conformance.html" in text
+    root = ET.fromstring((folder / "conformance.html").read_text(encoding="utf-8"))
+    rows = [row.findtext("td") or "" for row in root.findall(".//section[@id='backends']//tbody/tr")]
+    assert rows[0].startswith("lunette") and len(rows) == 2
+    assert root.find(".//article") is not None  # the report of a new user is not empty
 
 
 def test_the_trained_graph_is_saved(folder: Path) -> None:

@@ -7,6 +7,7 @@ Every operator runs on float arrays (NumPy, torch, JAX), on arrays and nested li
 executable specification in `ln.spec`. Every operator has `<name>_jvp` and `<name>_vjp`.
 """
 
+import typing as _typing
 from importlib.metadata import version as _version
 
 from lunette import arithmetic as _arithmetic  # noqa: F401 (it registers the arithmetics)
@@ -18,6 +19,7 @@ from lunette.arithmetic.error import ulps as ulps
 from lunette.array import jvp_of as _jvp_of
 from lunette.array import output_shape as output_shape
 from lunette.array import vjp_of as _vjp_of
+from lunette.dialects import diff as diff
 from lunette.errors import ArgumentError as ArgumentError
 from lunette.errors import DTypeError as DTypeError
 from lunette.errors import LunetteError as LunetteError
@@ -86,6 +88,11 @@ from lunette.ops.unary import tanh as tanh
 from lunette.threads import get_num_threads as get_num_threads
 from lunette.threads import set_num_threads as set_num_threads
 
+if _typing.TYPE_CHECKING:
+    from lunette.conform.run import conform as conform
+else:  # the package is callable, and what it calls is imported then
+    from lunette import conform as conform
+
 __version__ = _version("lunette")
 
 conv_jvp, conv_vjp = _jvp_of(conv, _ops.Conv), _vjp_of(conv, _ops.Conv)
@@ -144,6 +151,7 @@ __all__ = [
     "batch_norm",
     "broadcast_to",
     "concat",
+    "conform",
     "conv",
     "conv_jvp",
     "conv_transpose",
@@ -151,6 +159,7 @@ __all__ = [
     "conv_transpose_vjp",
     "conv_vjp",
     "cross_entropy",
+    "diff",
     "div",
     "error_bound",
     "exp",

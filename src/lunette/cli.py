@@ -19,6 +19,7 @@ from rich.text import Text
 
 import lunette as ln
 from lunette.array import lookup
+from lunette.conform.command import conform, diff
 from lunette.errors import meant, speaking
 from lunette.number import Array
 from lunette.op import parameters_of
@@ -31,6 +32,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(conform)
+app.command()(diff)
 out = Console()
 BACKENDS = ("torch", "jax", "onnx", "onnxruntime", "openvino", "tinygrad", "sympy")
 

@@ -1,4 +1,4 @@
-"""The demo in order: train, check, compare, print, write the page."""
+"""The demo in order: train, check, compare, print, write the page; then measure what is installed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from rich.table import Table
 
 import lunette as ln
 from lunette.demo.beside import Beside, compare
+from lunette.demo.conformance import measure
 from lunette.demo.digits import BATCH, Digits, Training, load, loss, network, train
 from lunette.demo.exact import Check, Errors, check_gradient, kernel_errors
-from lunette.demo.page import Section, curve, histogram, inline, page, table, tile
 from lunette.graph.program import Stats
+from lunette.page import Section, curve, histogram, inline, page, table, tile
 
 EPOCHS, QUICK_EPOCHS = 15, 2
 EDGES = (0.5, 1, 2, 4, 8, 16)
@@ -62,7 +63,7 @@ def show(folder: Path, quick: bool, out: Console) -> bool:
     out.print(
         f"wrote {where} (open it in a browser) and {folder / 'digits.json'} (try lunette profile)", soft_wrap=True
     )
-    return check.equal
+    return measure(folder, quick, out) and check.equal
 
 
 def _trained(digits: Digits, epochs: int, out: Console) -> Training:

@@ -13,8 +13,8 @@ import numpy as np
 from lunette.number import Array
 
 STYLE: Final = """
-:root{color-scheme:light dark;--page:#f5f7fb;--card:#fff;--ink:#1c2433;--muted:#66748c;--line:#dfe5ef;--cell:#fff;
---blue:#2f6fdf;--teal:#0d9488;--red:#d64545;--amber:#c98a06;--soft:#eef3fd}
+:root{color-scheme:light dark;--page:#f5f7fb;--card:#fff;--ink:#1c2433;--muted:#5f6c84;--line:#dfe5ef;--cell:#fff;
+--blue:#2f6fdf;--teal:#0d9488;--red:#cc3b3b;--amber:#c98a06;--soft:#eef3fd}
 @media(prefers-color-scheme:dark){:root{--page:#0c1017;--card:#12161f;--ink:#e8ecf4;--muted:#93a1ba;--line:#273042;
 --cell:#1b2130;--blue:#6b9bf5;--teal:#2cc4b3;--red:#f07171;--amber:#f0b429;--soft:#1a2233}}
 *{box-sizing:border-box}
@@ -70,8 +70,17 @@ class Section:
     body: str
 
 
-def page(title: str, words: str, facts: Sequence[tuple[str, str]], sections: Iterable[Section], foot: str) -> str:
-    """The whole page; it is well-formed XML too."""
+def page(
+    title: str,
+    words: str,
+    facts: Sequence[tuple[str, str]],
+    sections: Iterable[Section],
+    foot: str,
+    *,
+    top: str = "",
+    style: str = "",
+) -> str:
+    """The whole page; it is well-formed XML too. `top` is HTML for the end of the header, `style` more CSS."""
     cards = "".join(f'<div class="fact"><b>{escape(v)}</b><span>{escape(k)}</span></div>' for k, v in facts)
     parts = [
         f'<section id="{s.key}"><h2>{escape(s.title)}</h2><p>{escape(s.words)}</p>{s.body}</section>' for s in sections
@@ -81,8 +90,8 @@ def page(title: str, words: str, facts: Sequence[tuple[str, str]], sections: Ite
             "<!DOCTYPE html>",
             '<html lang="en"><head><meta charset="utf-8"/>'
             '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>",
-            f'<header><h1>{escape(title)}</h1><p>{escape(words)}</p><div class="facts">{cards}</div></header>',
+            f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head><body><main>",
+            f'<header><h1>{escape(title)}</h1><p>{escape(words)}</p><div class="facts">{cards}</div>{top}</header>',
             *parts,
             f"<footer>{escape(foot)}</footer></main></body></html>",
             "",

@@ -1,0 +1,174 @@
+"""What a backend is: a dialect to speak, a space of cases worth asking, and a way to run one case."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from typing import Any, ClassVar
+
+from lunette.conform.case import KINDS, LAYOUTS, Case, Data
+from lunette.conform.truth import SELECTING
+from lunette.dialects import Call, Unsaid, dialect
+from lunette.errors import ArgumentError, LunetteError
+from lunette.number import Array
+
+TIES = {"the first in row-major order": "first", "equal shares": "split"}
+"""What dialects say about ties, and the option of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What to draw cases from. What a backend cannot do is better not drawn than refused."""
+
+    ops: tuple[str, ...] = tuple(KINDS)
+    ranks: tuple[int, ...] = (1, 2, 3, 4)
+    dtypes: tuple[str, ...] = ("float32", "float64", "float16", "bfloat16")
+    modes: tuple[str, ...] = ("forward", "indices", "jvp", "vjp")
+    layouts: tuple[str, ...] = LAYOUTS
+    ties: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    symmetric: bool = False
+    """Padding is the same at both ends."""
+    half_padded: bool = False
+    """The padding of a pool is at most half of its kernel."""
+    dilated_averages: bool = True
+    norms: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0, float("inf"))
+    divisors: bool = True
+    named_padding: bool = True
+    thin: int = 1
+    """Every so many of the corners are asked, where a case costs seconds."""
+
+
+class Backend(ABC):
+    """One library, or one function."""
+
+    name: str
+    module: ClassVar[str] = ""
+    """What to import; empty if lunette itself is enough."""
+    extra: ClassVar[str] = ""
+    """What to install: pip install 'lunette[<extra>]'."""
+    dialect: ClassVar[str] = ""
+    space: Space
+    deadline: float = 8.0
+    """Seconds after which a case counts as hung."""
+    default_cases: int = 4000
+    tries: int = 260
+    """How many cases may be tried to reduce one failure."""
+    lives_here: bool = False
+    """Workers are forked from this process: what is measured has no name that another process could import."""
+    environment: Mapping[str, str] = {}
+    """Variables that must be set before the library is imported."""
+
+    def check(self) -> None:
+        """Name what is missing before anything runs."""
+        if self.module and importlib.util.find_spec(self.module.partition(".")[0]) is None:
+            raise ArgumentError(
+                "B1",
+                f"the library {self.module.partition('.')[0]} for the backend {self.name}",
+                "none installed",
+                f"pip install 'lunette[{self.extra}]'",
+                who="conform",
+            )
+
+    @property
+    def version(self) -> str:
+        """The library and its version."""
+        package = self.module.partition(".")[0] or "lunette"
+        try:
+            return f"{package} {version_of(package)}"
+        except PackageNotFoundError:
+            return package
+
+    def load(self) -> Any:
+        """Import the library; nothing is computed yet, so that processes can be forked from here."""
+        return importlib.import_module(self.module) if self.module else None
+
+    def call(self, case: Case) -> Call | Unsaid:
+        """The call that means the case, by the dialect; word by word where lunette itself refuses the geometry."""
+        options = {n: v for n, v in case.options.items() if n != "ties"}
+        if case.mode == "indices":
+            options["return_indices"] = True
+        spoken = dialect(self.dialect)
+        try:
+            return spoken.express(case.op, case.shapes, options)
+        except LunetteError:
+            pass
+        try:
+            return spoken.spell(case.op, case.shapes, options)
+        except LunetteError as error:
+            return Unsaid(str(error))
+
+    def supports(self, case: Case) -> str | None:
+        """None, or why the backend is not asked."""
+        if case.op not in self.space.ops:
+            return f"no {case.op}"
+        if case.mode not in self.space.modes:
+            return f"no {case.mode}"
+        if case.dtype not in self.space.dtypes:
+            return f"no {case.dtype}"
+        call = self.call(case)
+        if isinstance(call, Unsaid):
+            return call.reason
+        if case.mode == "indices" and not self.has_indices(call):
+            return f"no indices from {call.function}"
+        if case.op in SELECTING and case.mode in ("jvp", "vjp") and call.corners is not None:
+            does = TIES.get(call.corners.ties or "")
+            asked = case.options.get("ties", "all" if case.op == "global_max_pool" else "first")
+            if does is not None and does != asked:
+                return f"ties are {call.corners.ties}"
+        return None
+
+    def has_indices(self, call: Call) -> bool:
+        """Whether this function of the library tells where a maximum was."""
+        return "return_indices" in call.arguments
+
+    def empty(self, case: Case) -> str:
+        """What the dialect says about a maximum over no cell: "-inf" or "refused"."""
+        call = self.call(case)
+        said = call.corners.empty if isinstance(call, Call) and call.corners is not None else None
+        return "-inf" if (said or "").startswith("-inf") else "refused"
+
+    @abstractmethod
+    def run(self, case: Case, data: Data) -> Any:
+        """NumPy arrays in the order of truth.names; raises what the library raises."""
+
+    @abstractmethod
+    def source(self, case: Case) -> str:
+        """One line in the backend's own language that shows the case."""
+
+
+def literal(a: Array) -> str:
+    """A short array as nested lists of numbers; nothing for a long one."""
+
+    def rows(v: Any) -> str:
+        if getattr(v, "ndim", 0):
+            return f"[{', '.join(map(rows, v))}]"
+        number = float(v)
+        whole = abs(number) < 1e6 and number == int(number) and str(number) != "-0.0"
+        return f"{number:.0f}." if whole else repr(number)
+
+    return rows(a) if 0 < a.size <= 64 else ""
+
+
+def written(case: Case, at: int, library: str = "np", array: str = "array") -> str:
+    """Array number `at` of a case as source code: its cells, a formula, or the case itself if it has many."""
+    a = case.arrays().every[at]
+    kind = "ml_dtypes.bfloat16" if (case.dtype, library) == ("bfloat16", "np") else f"{library}.{case.dtype}"
+    if cells := literal(a):
+        named = cells.replace("nan", f"{library}.nan").replace("inf", f"{library}.inf")
+        return f"{library}.{array}({named}, dtype={kind})"
+    if not a.size:
+        return f"{library}.zeros({a.shape}, dtype={kind})"
+    if (a == a.ravel()[0]).all():
+        return f"{library}.full({a.shape}, {float(a.ravel()[0])!r}, dtype={kind})"
+    return f"{library}.{array}({case!r}.arrays().every[{at}], dtype={kind})"
+
+
+def preamble(case: Case, start: str) -> str:
+    """The imports of a reproducer."""
+    long = any(not literal(a) and a.size and not (a == a.ravel()[0]).all() for a in case.arrays().every)
+    return start + "; from lunette.conform.case import Case" * long + "; "

@@ -1,0 +1,184 @@
+"""Anybody's function: NumPy arrays and lunette's options in, arrays out."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from lunette.conform.backends import registry
+from lunette.conform.backends.backend import Backend, Space, preamble
+from lunette.conform.backends.lunette import spoken
+from lunette.conform.case import KINDS, Case, Data
+from lunette.conform.truth import FUNCTIONS
+from lunette.errors import ArgumentError, meant, shown
+from lunette.op import parameters_of
+
+UNSAID = ("ties", "spatial", "arithmetic")
+"""Options that change no value: a function need not have them."""
+
+
+class Function(Backend):
+    """A function that should be an operator."""
+
+    lives_here = True
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        op: str,
+        jvp: Callable[..., Any] | None = None,
+        vjp: Callable[..., Any] | None = None,
+        dtypes: Sequence[str] | None = None,
+        ranks: Sequence[int] | None = None,
+    ) -> None:
+        self.name, self.op = name, op
+        self.functions = {"forward": function, "indices": function, "jvp": jvp, "vjp": vjp}
+        modes = ["forward", *(m for m in ("jvp", "vjp") if self.functions[m] is not None)]
+        if "return_indices" in parameters_of(FUNCTIONS[op]) and self._takes(function, "return_indices"):
+            modes.append("indices")
+        self.space = Space(
+            ops=(op,),
+            ranks=tuple(ranks or (1, 2, 3)),
+            dtypes=tuple(dtypes or ("float32", "float64")),
+            modes=tuple(modes),
+            layouts=("contiguous",),
+        )
+        self.default_cases = 600
+
+    @staticmethod
+    def _takes(function: Callable[..., Any], name: str) -> bool:
+        try:
+            parameters = inspect.signature(function).parameters
+        except (TypeError, ValueError):  # a compiled function tells nothing: it gets everything
+            return True
+        return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+    @property
+    def version(self) -> str:
+        """The function's name is all there is."""
+        return self.name
+
+    def supports(self, case: Case) -> str | None:
+        """A function without an argument is not asked for what that argument says."""
+        if case.mode not in self.space.modes:
+            return f"no {case.mode}"
+        if case.dtype not in self.space.dtypes:
+            return f"no {case.dtype}"
+        function = self.functions[case.mode]
+        assert function is not None
+        for name, value in case.options.items():
+            derivative = case.mode in ("jvp", "vjp") and name == "ties"
+            if self._takes(function, name) or (name in UNSAID and not derivative):
+                continue
+            default = parameters_of(FUNCTIONS[case.op])[name].default
+            if value != default and not (isinstance(value, tuple) and set(value) == {default}):
+                return f"the function takes no {name}"
+        return None
+
+    def empty(self, case: Case) -> str:
+        """By lunette's rule."""
+        return "refused"
+
+    def options(self, case: Case) -> dict[str, Any]:
+        """The options that the function has a parameter for, one entry per axis, padding in pairs only if it must."""
+        function = self.functions[case.mode]
+        assert function is not None
+        given = dict(case.options)
+        if case.mode == "indices":
+            given["return_indices"] = True
+        if "kernel" in given:
+            given["stride"] = case.per_axis("stride")
+        pads: Any = given.get("padding")
+        if isinstance(pads, tuple) and all(isinstance(p, tuple) and p[0] == p[1] for p in pads):
+            given["padding"] = tuple(lo for lo, _ in pads)
+        elif pads == 0:
+            given["padding"] = (0,) * case.d
+        return {n: v for n, v in given.items() if self._takes(function, n)}
+
+    def run(self, case: Case, data: Data) -> Any:
+        function = self.functions[case.mode]
+        assert function is not None
+        options = self.options(case)
+        if case.mode == "jvp":
+            answered = function(data.primals, data.tangents, **options)
+        elif case.mode == "vjp":
+            answered = function(data.primals, data.cotangent, **options)
+        else:
+            answered = function(*data.primals, **options)
+        return tuple(map(_as_array, answered)) if isinstance(answered, tuple) else _as_array(answered)
+
+    def source(self, case: Case) -> str:
+        function = self.functions[case.mode]
+        name = getattr(self.functions["forward"], "__name__", "function")
+        module = getattr(function, "__module__", None) or "__main__"
+        start = "import numpy as np" + (f"; from {module} import {name}" if module != "__main__" else "")
+        return f"{preamble(case, start)}print({spoken(case, name)})"
+
+
+def _as_array(value: Any) -> Any:
+    """Tensors of any library become arrays; anything else is left for the judge to name."""
+    if isinstance(value, np.ndarray | np.generic) or not hasattr(value, "__array__"):
+        return value
+    return np.asarray(value)
+
+
+class Imported(Function):
+    """A function named "module:function as operator"; `<function>_jvp` and `<function>_vjp` beside it belong to it."""
+
+    lives_here = False
+
+    def __init__(self, name: str) -> None:
+        place, _, op = name.partition(" as ")
+        module, _, path = place.partition(":")
+        check_operator(op)
+        try:
+            found: Any = importlib.import_module(module)
+        except ImportError as error:
+            hint = "Run it where `import` finds the module."
+            raise ArgumentError("B5", f"a module {module}", shown(str(error)), hint, who="conform") from error
+        parts = path.split(".")
+        for part in parts[:-1]:
+            found = getattr(found, part, None)
+        function = getattr(found, parts[-1], None)
+        if not callable(function):
+            raise ArgumentError(
+                "B5", f"a function {path} in {module}", shown(function), "Write module:function.", who="conform"
+            )
+        derivatives: Mapping[str, Any] = {m: getattr(found, f"{parts[-1]}_{m}", None) for m in ("jvp", "vjp")}
+        super().__init__(name, function, op, derivatives["jvp"], derivatives["vjp"])
+
+
+_numbers = count(1)
+
+
+def check_operator(op: str | None) -> str:
+    """Rule B5."""
+    if op not in KINDS:
+        need = f"op among {', '.join(KINDS)}"
+        raise ArgumentError("B5", need, f"op={shown(op)}", meant(op, KINDS, "Say what it should be."), who="conform")
+    return op
+
+
+def as_backend(
+    function: Callable[..., Any],
+    op: str | None,
+    jvp: Callable[..., Any] | None,
+    vjp: Callable[..., Any] | None,
+    dtypes: Sequence[str] | None,
+    ranks: Sequence[int] | None,
+) -> str:
+    """Give a function of this process a name under which it is found here."""
+    if not callable(function):
+        got = f"a {type(function).__name__}"
+        raise ArgumentError("B5", "a backend's name or a function", got, "Pass the function itself.", who="conform")
+    own = getattr(function, "__name__", type(function).__name__)
+    chosen = check_operator(op or own)
+    name = f"{own} as {chosen} #{next(_numbers)}"
+    registry.register(Function(name, function, chosen, jvp, vjp, dtypes, ranks))
+    return name

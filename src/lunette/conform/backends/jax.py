@@ -1,0 +1,117 @@
+"""JAX on the CPU: `lax` and `jnp`, with jax.jvp and jax.vjp."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lunette.conform.backends.backend import Backend, Space, preamble, written
+from lunette.conform.case import Case, Data, source_of
+from lunette.dialects import Call
+
+
+class Jax(Backend):
+    """`jax.lax`, as it is; averages are sums divided afterwards, biases are added afterwards."""
+
+    name = "jax"
+    module = "jax"
+    extra = "jax"
+    dialect = "jax"
+    space = Space(
+        ops=("conv", "conv_transpose", "max_pool", "avg_pool", "global_avg_pool", "global_max_pool"),
+        modes=("forward", "jvp", "vjp"),
+        layouts=("contiguous",),
+        ties={"max_pool": ("first",), "global_max_pool": ("split",)},
+    )
+    deadline = 40.0
+    default_cases = 1200
+    environment: Mapping[str, str] = {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_X64": "1",
+        "OMP_NUM_THREADS": "1",
+        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    }
+
+    def has_indices(self, call: Call) -> bool:
+        """There are none."""
+        return False
+
+    def function(self, case: Case) -> Callable[..., Any]:
+        """The operator of a case, on JAX arrays."""
+        call = self.call(case)
+        assert isinstance(call, Call), call
+        jax = self.load()
+        jnp = importlib.import_module("jax.numpy")
+        arguments = dict(call.arguments)
+        if call.function.startswith("jnp."):
+            named = getattr(jnp, call.function.removeprefix("jnp."))
+            return lambda x: named(x, **arguments)
+        lax = importlib.import_module("jax.lax")
+        if call.function == "lax.reduce_window":
+            return _pool(lax, jnp, arguments, case)
+        convolve = getattr(lax, call.function.removeprefix("lax."))
+
+        def with_bias(x: Any, w: Any, b: Any = None) -> Any:
+            y = convolve(x, w, **arguments)
+            return y if b is None else y + b.reshape(-1, *(1,) * case.d)
+
+        assert jax is not None
+        return with_bias
+
+    def run(self, case: Case, data: Data) -> Any:
+        jax, jnp = self.load(), importlib.import_module("jax.numpy")
+        f = self.function(case)
+        primals = tuple(jnp.asarray(a) for a in data.primals)
+        if case.mode == "jvp":
+            return (np.asarray(jax.jvp(f, primals, tuple(jnp.asarray(a) for a in data.tangents))[1]),)
+        if case.mode == "vjp":
+            _, pull = jax.vjp(f, *primals)
+            return tuple(np.asarray(a) for a in pull(jnp.asarray(data.cotangent)))
+        return (np.asarray(f(*primals)),)
+
+    def source(self, case: Case) -> str:
+        call = self.call(case)
+        if not isinstance(call, Call):
+            return str(call)
+        said = dict(call.arguments)
+        p, many = len(case.shapes), prod(case.per_axis("kernel"))
+        ends = ""
+        if call.function == "lax.reduce_window":
+            word, init = said.pop("computation"), said.pop("init_value")
+            said = {"init_value": -np.inf if init == "-inf" else 0.0, "computation": "lax." + word} | said
+            by = said.pop("divide_by", None)
+            ends = "" if by is None else f" / {many}" if by == "kernel" else f"  # divided by {by}"
+        options = "".join(f", {n}={v if n == 'computation' else source_of(v)}" for n, v in said.items())
+        arrays = [written(case, at, "jnp") for at in range(p)]
+        start = preamble(case, "import jax; from jax import lax, numpy as jnp")
+        body = f"lambda *a: {call.function}(*a[:2]{options}){ends}"
+        if case.mode == "jvp":
+            tangents = ", ".join(written(case, at, "jnp") for at in range(p, 2 * p))
+            return f"{start}print(jax.jvp({body}, ({', '.join(arrays)},), ({tangents},))[1])"
+        if case.mode == "vjp" and case.output is not None:
+            return f"{start}print(jax.vjp({body}, {', '.join(arrays)})[1]({written(case, p, 'jnp')}))"
+        return f"{start}print({call.function}({', '.join(arrays[:2])}{options}){ends})"
+
+
+def _pool(lax: Any, jnp: Any, arguments: dict[str, Any], case: Case) -> Callable[..., Any]:
+    """reduce_window; the words for its monoid and its divisor become functions and numbers."""
+    init, computation = arguments.pop("init_value"), arguments.pop("computation")
+    by = arguments.pop("divide_by", None)
+    monoid = {"max": lax.max, "add": lax.add}[computation]
+
+    def windows(x: Any) -> Any:
+        start = jnp.asarray(-np.inf if init == "-inf" else 0, x.dtype)
+        return lax.reduce_window(x, start, monoid, **arguments)
+
+    def pool(x: Any) -> Any:
+        y = windows(x)
+        if by is None:
+            return y
+        count = prod(case.per_axis("kernel")) if by == "kernel" else windows(jnp.ones_like(x)) if by == "cells" else by
+        return y / jnp.asarray(count, x.dtype)
+
+    return pool

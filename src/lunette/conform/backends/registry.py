@@ -1,0 +1,47 @@
+"""The backends by name. A name is enough to rebuild a backend in another process or on another machine."""
+
+from __future__ import annotations
+
+import importlib
+from functools import lru_cache
+from typing import Final
+
+from lunette.conform.backends.backend import Backend
+from lunette.errors import ArgumentError, meant, shown
+
+_PLACES: Final = {
+    "torch": "torch:Torch",
+    "torch-compile": "torch:TorchCompile",
+    "jax": "jax:Jax",
+    "onnxruntime": "onnxruntime:OnnxRuntime",
+    "onnx-reference": "onnx_reference:OnnxReference",
+    "openvino": "openvino:OpenVino",
+    "tinygrad": "tinygrad:Tinygrad",
+    "lunette": "lunette:Lunette",
+}
+NAMES: Final = tuple(_PLACES)
+_LIVE: dict[str, Backend] = {}
+
+
+def register(backend: Backend) -> None:
+    """A backend that exists in this process only, such as a function without a name to import."""
+    _LIVE[backend.name] = backend
+
+
+@lru_cache
+def _built(name: str) -> Backend:
+    if name in _PLACES:
+        module, _, kind = _PLACES[name].partition(":")
+        built: Backend = getattr(importlib.import_module(f"lunette.conform.backends.{module}"), kind)()
+        return built
+    if ":" in name and " as " in name:
+        from lunette.conform.backends.function import Imported
+
+        return Imported(name)
+    hint = meant(name, NAMES, "A function of yours is named module:function.")
+    raise ArgumentError("B2", f"a backend among {', '.join(NAMES)}", shown(name), hint, who="conform")
+
+
+def find(name: str) -> Backend:
+    """A backend by its name: a library's, or "module:function as operator". Rule B2."""
+    return _LIVE[name] if name in _LIVE else _built(name)

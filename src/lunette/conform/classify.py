@@ -1,0 +1,314 @@
+"""Which rule a failure breaks. The class comes from where the answer is wrong and by how much, not from the backend.
+
+A class is a hypothesis that was tested: "divisor" means that another whole divisor explains the value, "accumulation"
+that a running sum in the dtype does, "padding" that only windows over padding are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lunette.array import output_shape
+from lunette.conform.case import Case, Data
+from lunette.conform.data import DTYPES, limits
+from lunette.conform.result import Verdict
+from lunette.conform.truth import ANALYTIC, FUNCTIONS, SELECTING, Truth, terms
+from lunette.errors import LunetteError
+from lunette.number import Array
+
+RULES: dict[str, str] = {
+    "size rule": "out = floor((n + lo + hi - span)/stride) + 1; with ceil_mode one more if it hangs over the padded "
+    "end and starts on data or left padding; a size below 1 is refused.",
+    "empty window": "A window that holds no cell of the input has no maximum, no index and no derivative.",
+    "divisor": "An average is divided by the cells of the window inside the padded input, or inside the input; the "
+    " overhang of ceil_mode never counts. A p-norm sums the cells that are there.",
+    "padding": "A cell outside the input is absent: it contributes nothing, whatever the weight.",
+    "tie": "Among equal cells the first in row-major order wins; `ties` says who carries the derivative.",
+    "signed zero": "-0.0 and +0.0 are equal, so the first of them wins, sign and all.",
+    "nan": "A window that contains NaN is NaN; its index and derivative belong to the first NaN.",
+    "infinity": "Infinities are ordinary values: the maximum of -inf is -inf, sums follow IEEE.",
+    "index": "An index is the flat row-major place of the winner in its own unpadded channel plane.",
+    "accumulation": "A sum of t terms is within gamma(h) * sum|x||w| + h * tiny of the exact one, "
+    "h = min(t, 512 + ceil(t/512)) + 2.",
+    "overflow": "The average and the norm of finite cells are finite where the exact result is.",
+    "underflow": "Subnormal numbers are numbers: nothing is flushed to zero.",
+    "sign": "A p-norm sums |x|^p: the sign of a cell does not matter.",
+    "gradient": "JVP and VJP are the derivative of the operator, and transposes of each other.",
+    "value": "The result is the operator's definition.",
+    "type": "The result is an array of the input's dtype, and indices are integers.",
+    "input": "Inputs are never changed.",
+    "refusal": "Every call that the rules define returns its result.",
+    "crash": "Every call returns a result or raises an error.",
+    "hang": "Nothing takes time in the size of the kernel when the input is small.",
+}
+"""Class -> the sentence of lunette's rules that is broken."""
+
+WHY: dict[str, str] = {
+    "size rule": "Another formula for the number of windows, or no check of it.",
+    "empty window": "Dilation, padding or ceil_mode made a window that misses the input, and nobody looked.",
+    "divisor": "Another count of padding or overhang explains the values exactly.",
+    "padding": "Only windows that reach over the border are wrong.",
+    "tie": "Several cells equal the winner, and another of them was chosen.",
+    "signed zero": "The comparison let the later zero win, or the sign was lost.",
+    "nan": "Comparisons with NaN are false, so the order of the loop decides.",
+    "infinity": "A finite number stands in for -inf, or zeros were multiplied with an infinity.",
+    "index": "The value is right and its place is not.",
+    "accumulation": "The error is that of a running sum, or of a sum kept in a narrow type.",
+    "overflow": "An intermediate power or sum left the range of the dtype, the result did not.",
+    "underflow": "Small intermediate results were flushed to zero.",
+    "sign": "Powers of negative cells kept their sign.",
+    "gradient": "The value is right, its derivative is not.",
+    "value": "The value is wrong, and no simpler class explains it.",
+    "type": "Something other than the promised array came back.",
+    "input": "The function wrote to the arrays it was given.",
+    "refusal": "An error, where the rules define a result.",
+    "crash": "The process died.",
+    "hang": "The call did not come back in time.",
+}
+assert RULES.keys() == WHY.keys()
+
+
+WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One wrong array."""
+
+    name: str
+    got: Array
+    right: Array
+    """The truth, rounded to the dtype."""
+    wrong: Array
+    """Where they differ."""
+    size: Array
+
+
+def classify(case: Case, data: Data, verdict: Verdict, right: Truth, fault: Fault | None) -> str:
+    """The name of the class; the first of the hypotheses that holds."""
+    plain = {Verdict.CRASHED: "crash", Verdict.HUNG: "hang", Verdict.REFUSED: "refusal"}
+    if verdict in plain and not (right.empty and verdict is Verdict.REFUSED):
+        return plain[verdict]
+    if right.empty:
+        return "empty window"
+    if verdict is Verdict.SHAPE or fault is None:
+        return "size rule"
+    return next(name for name, holds in HYPOTHESES if holds(case, data, fault))
+
+
+# ---- hypotheses
+
+
+def _absent(case: Case, data: Data, fault: Fault) -> bool:
+    """NaN where zeros that stand for padding, or for cropped results, met an infinite factor."""
+    special = any(not np.isfinite(a).all() for a in data.primals)
+    bad = np.isnan(fault.got) & ~np.isnan(fault.right)
+    return case.op.startswith("conv") and special and bool(bad[fault.wrong].all()) and _over_the_border(case)
+
+
+def _signed_zero(case: Case, data: Data, fault: Fault) -> bool:
+    return bool((fault.got == fault.right)[fault.wrong].all())
+
+
+def _sign(case: Case, data: Data, fault: Fault) -> bool:
+    """A p-norm of powers that kept their sign: the value is what they give, or a derivative where there are such."""
+    p = float(case.options.get("p", 2))
+    x = data.primals[0].astype(np.float64)
+    if case.op != "lp_pool" or p in (2, 4, np.inf) or not _all_hold(case, fault, x < 0):
+        return False
+    if case.mode in ("jvp", "vjp"):
+        return not _some_hold(case, fault, np.isnan(x))
+    options = {n: v for n, v in case.options.items() if n in WINDOW}
+    with np.errstate(all="ignore"):
+        signed = FUNCTIONS["avg_pool"](x**p, **options, divisor=1) ** (1 / p)
+        got, signed = fault.got.astype(np.float64)[fault.wrong], signed[fault.wrong]
+        near = np.abs(got - signed) <= 0.01 * np.abs(signed)
+    return bool((near | (np.isnan(got) & np.isnan(signed)) | (got == signed)).all())
+
+
+def _nan(case: Case, data: Data, fault: Fault) -> bool:
+    if fault.name == "index":
+        return bool(np.isnan(_cells_at(data, fault.right))[fault.wrong].all())
+    if fault.name == "y" and not (np.isnan(fault.got) | np.isnan(fault.right))[fault.wrong].any():
+        return False
+    return any(np.isnan(a).any() for a in data.primals[1:]) or _all_hold(case, fault, np.isnan(data.primals[0]))
+
+
+def _infinity(case: Case, data: Data, fault: Fault) -> bool:
+    finite = np.isfinite(fault.got) & np.isfinite(fault.right)
+    if fault.name == "index" or (fault.name == "y" and finite[fault.wrong].all()):
+        return False
+    return any(np.isinf(a).any() for a in data.primals[1:]) or _all_hold(case, fault, np.isinf(data.primals[0]))
+
+
+def _overflow(case: Case, data: Data, fault: Fault) -> bool:
+    """Finite cells and a finite result, but not for the backend."""
+    bad = ~np.isfinite(fault.got) & np.isfinite(fault.right) & fault.wrong
+    largest = max((float(np.abs(a).max(initial=0)) for a in data.primals), default=0.0)
+    return bool(bad.any()) and largest > float(limits(DTYPES[case.dtype]).max) ** 0.3
+
+
+def _underflow(case: Case, data: Data, fault: Fault) -> bool:
+    """Flushed cells or powers: the answer is zero, or the data are that small."""
+    least = float(limits(DTYPES[case.dtype]).tiny)
+    x = np.abs(data.primals[0].astype(np.float64))
+    small = (x > 0) & (x < least**0.3)
+    got, right = np.abs(fault.got.astype(np.float64))[fault.wrong], np.abs(fault.right)[fault.wrong]
+    lost = got <= right if case.op in ANALYTIC else got == 0
+    return fault.name != "index" and bool(small.any()) and bool(lost.all())
+
+
+def _tie(case: Case, data: Data, fault: Fault) -> bool:
+    """The cell at the index is as great as the winner; or a derivative where the winner is not alone."""
+    if case.op not in SELECTING:
+        return False
+    if fault.name == "index":
+        return bool((_cells_at(data, fault.right) == _cells_at(data, fault.got)).all())
+    x = data.primals[0].astype(np.float64)
+    rows = x.reshape(-1, prod(case.space))
+    return case.mode in ("jvp", "vjp") and any(len(np.unique(row)) < len(row) for row in rows)
+
+
+def _divisor(case: Case, data: Data, fault: Fault) -> bool:
+    """Every wrong value is the right one times a ratio of two window counts."""
+    if case.op not in ("avg_pool", "lp_pool") or not _over_the_border(case):
+        return False
+    if case.mode == "vjp":
+        return True
+    with np.errstate(all="ignore"):
+        ratio = fault.got.astype(np.float64)[fault.wrong] / fault.right[fault.wrong]
+    if case.op == "lp_pool":
+        ratio = np.abs(ratio) ** float(case.options.get("p", 2))
+    ratio = ratio[np.isfinite(ratio) & (ratio != 0)]
+    cells = prod(case.per_axis("kernel"))
+    if not ratio.size:
+        return False
+    near = 64 * float(limits(DTYPES[case.dtype]).eps)
+    counts = np.arange(1, min(cells, 64) + 1)
+    others = np.union1d(counts, [cells])
+    quotients = (counts[:, None] / others).ravel()
+    quotients = np.union1d(quotients, (others[:, None] / counts).ravel())
+    return all(bool((np.abs(quotients - r) <= near * abs(r)).any()) for r in ratio)
+
+
+def _accumulation(case: Case, data: Data, fault: Fault) -> bool:
+    """A running sum in the dtype explains the error, and a blocked one does not."""
+    if case.op in SELECTING:
+        return False
+    t = terms(case, fault.name)
+    u = float(limits(DTYPES[case.dtype]).eps) / 2
+    with np.errstate(all="ignore"):
+        error = np.abs(fault.got.astype(np.float64) - fault.right)[fault.wrong]
+        return bool((error <= min(2.0 * (t + 4) * u, 1.0) * fault.size[fault.wrong] * (1 + 1e-6)).all()) and t > 4
+
+
+def _padding(case: Case, data: Data, fault: Fault) -> bool:
+    if case.mode == "vjp" or "pool" not in case.op or "kernel" not in case.options:
+        return case.op.startswith("conv") and case.mode != "vjp" and bool(_border(case)[fault.wrong].all())
+    return bool(_border(case)[fault.wrong].all())
+
+
+def _index(case: Case, data: Data, fault: Fault) -> bool:
+    return fault.name == "index"
+
+
+def _outside(case: Case, data: Data, fault: Fault) -> bool:
+    return fault.name == "index" and bool(((fault.got < 0) | (fault.got >= prod(case.space))).any())
+
+
+def _gradient(case: Case, data: Data, fault: Fault) -> bool:
+    return case.mode in ("jvp", "vjp")
+
+
+HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
+    ("index", _outside),
+    ("signed zero", _signed_zero),
+    ("padding", _absent),
+    ("nan", _nan),
+    ("infinity", _infinity),
+    ("sign", _sign),
+    ("overflow", _overflow),
+    ("underflow", _underflow),
+    ("tie", _tie),
+    ("divisor", _divisor),
+    ("accumulation", _accumulation),
+    ("padding", _padding),
+    ("index", _index),
+    ("gradient", _gradient),
+    ("value", lambda case, data, fault: True),
+]
+
+
+# ---- where windows reach
+
+
+def _all_hold(case: Case, fault: Fault, cells: Array) -> bool:
+    """Every wrong output cell has one of these cells in its window; of a VJP, only whether there are any."""
+    if not cells.any() or case.mode == "vjp":
+        return bool(cells.any())
+    return bool(_touched(case, cells)[fault.wrong].all())
+
+
+def _some_hold(case: Case, fault: Fault, cells: Array) -> bool:
+    if not cells.any() or case.mode == "vjp":
+        return bool(cells.any())
+    return bool(_touched(case, cells)[fault.wrong].any())
+
+
+def _touched(case: Case, cells: Array) -> Array:
+    """The output cells whose window holds one of these cells."""
+    marks = cells.astype(np.float64)
+    if case.op.startswith("conv"):
+        reached = FUNCTIONS[case.op](marks, np.ones(case.shapes[1]), **case.options)
+    elif "kernel" in case.options:
+        reached = FUNCTIONS["lp_pool"](marks, **{n: v for n, v in case.options.items() if n in WINDOW}, p=np.inf)
+    else:
+        plain = {n: v for n, v in case.options.items() if n in ("output_size", "spatial", "keepdims")}
+        reached = FUNCTIONS[case.op.replace("avg", "max")](marks, **plain)
+    return np.asarray(reached > 0)
+
+
+def _cells_at(data: Data, index: Array) -> Array:
+    """The cells of x at places of its planes; places outside hold what nothing equals."""
+    x = data.primals[0].astype(np.float64)
+    batch = 2  # batch and channels
+    rows, places = x.reshape(*x.shape[:batch], -1), index.astype(np.int64).reshape(*x.shape[:batch], -1)
+    inside = (places >= 0) & (places < rows.shape[-1])
+    found = np.take_along_axis(rows, np.where(inside, places, 0), -1)
+    return np.where(inside, found, np.inf).reshape(index.shape)
+
+
+def _border(case: Case) -> Array:
+    """The output cells whose window reaches over the border of the input."""
+    assert case.output is not None
+    shape = case.output
+    if not _over_the_border(case):
+        return np.zeros(shape, bool)
+    if case.op == "conv_transpose":
+        return np.ones(shape, bool)
+    options = {n: v for n, v in case.options.items() if n in ("stride", "padding", "dilation", "ceil_mode")}
+    kernel = case.per_axis("kernel")
+    options["stride"] = case.per_axis("stride")
+    count = FUNCTIONS["avg_pool"](np.ones((1, *case.space)), kernel, **options, divisor=1)
+    return np.broadcast_to((count < prod(kernel))[0], shape)
+
+
+def _over_the_border(case: Case) -> bool:
+    """Whether there is padding or overhang at all."""
+    if case.options.get("padding", 0) in ("same", "same_lower"):
+        return True
+    pads: Any = case.options.get("padding", 0)
+    if pads != "valid" and np.any(np.asarray(pads)):
+        return True
+    if not case.options.get("ceil_mode"):
+        return False
+    floor = {**case.options, "ceil_mode": False}
+    try:
+        return output_shape(case.op, *case.shapes, **floor) != case.output
+    except LunetteError:
+        return True

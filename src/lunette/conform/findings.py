@@ -1,0 +1,73 @@
+"""From the smallest failing case to what a reader sees: rule, values, reproducer, drawing."""
+
+from __future__ import annotations
+
+from lunette.conform.backends import Backend
+from lunette.conform.case import Case
+from lunette.conform.classify import RULES, WHY
+from lunette.conform.data import DTYPES
+from lunette.conform.judge import as_right, brief
+from lunette.conform.known import Known
+from lunette.conform.result import Finding, Outcome
+from lunette.conform.truth import names, truth
+from lunette.errors import LunetteError
+from lunette.explain import explain
+
+WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode", "count_include_pad", "divisor", "output_padding")
+MOST_CELLS = 2**20
+
+
+def finding(backend: Backend, outcome: Outcome, count: int, line: Known | None) -> Finding:
+    """Everything about a failure that a reader needs to believe it."""
+    case = outcome.case
+    why = WHY[outcome.kind]
+    return Finding(
+        outcome.kind,
+        case.op,
+        RULES[outcome.kind],
+        outcome.verdict,
+        count,
+        case,
+        outcome.message,
+        expected(backend, case),
+        backend.source(case),
+        drawing(case),
+        why,
+        None if line is None else f"{line.name}: {line.reason}",
+    )
+
+
+def expected(backend: Backend, case: Case) -> str:
+    """The right answer as text."""
+    if case.size > MOST_CELLS:
+        return "see the rule: the case has too many cells to print"
+    right = truth(case, case.arrays(), backend.empty(case))
+    if right.refusal is not None:
+        return f"refused: {right.refusal}"
+    dtype = DTYPES[case.dtype]
+    shown = []
+    for name, answer in zip(names(case), right.answers, strict=True):
+        values = as_right(answer, dtype)
+        whole = values.astype(int) if name == "index" else values
+        shown.append(f"{name} = {brief(whole)}" + (" where a window has cells" * bool(answer.free.any())))
+    return "; ".join(shown)
+
+
+def drawing(case: Case) -> str:
+    """What `lunette explain` shows; windows without cells are drawn as those of an average."""
+    options = {n: v for n, v in case.options.items() if n in WINDOW}
+    if case.op.startswith("conv"):
+        options["kernel"] = case.shapes[1][2:]
+    if "output_size" in case.options:
+        options["output_size"] = case.options["output_size"]
+    if case.op.startswith("global"):
+        options["spatial"] = case.d
+    if case.op == "smooth_max_pool":
+        options["beta"] = case.options["beta"]
+    try:
+        return str(explain(case.op, case.space, **options))
+    except LunetteError as refusal:
+        if refusal.rule not in ("M1", "A1", "S2"):
+            return f"no window: {refusal}"
+    plain = {n: v for n, v in options.items() if n not in ("beta", "count_include_pad", "divisor")}
+    return str(explain("avg_pool", case.space, **plain))

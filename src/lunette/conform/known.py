@@ -1,0 +1,89 @@
+"""Accepted differences: known/<backend>.toml, or a file of the user's. Each line has a reason and an example.
+
+    [[known]]
+    name = "index_among_several_nan"
+    ops = ["max_pool"]
+    kinds = ["nan"]
+    verdicts = ["index", "gradient"]        # optional, as are modes, dtypes, ranks and message (a pattern)
+    reason = "torch's loop lets every NaN replace the one before."
+    example = { shapes = [[1, 1, 3]], options = { kernel = [3] }, mode = "indices", values = [[nan, 1.0, nan]] }
+
+A line whose example no longer differs is stale, and fails the run: the list never outlives its facts.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lunette.conform.case import Case
+from lunette.conform.result import Outcome
+from lunette.errors import ArgumentError, shown
+
+FOLDER = Path(__file__).parent / "known"
+FIELDS = ("name", "ops", "kinds", "verdicts", "modes", "dtypes", "ranks", "message", "reason", "example")
+NEEDED = ("name", "ops", "kinds", "reason", "example")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One line."""
+
+    name: str
+    ops: tuple[str, ...]
+    kinds: tuple[str, ...]
+    reason: str
+    example: Case
+    verdicts: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    message: str = ""
+
+    def covers(self, outcome: Outcome) -> bool:
+        """Whether this failure is the accepted one. What a line does not mention, it does not ask for."""
+        case = outcome.case
+        asked: tuple[tuple[tuple[Any, ...], Any], ...] = (
+            (self.ops, case.op),
+            (self.kinds, outcome.kind),
+            (self.verdicts, str(outcome.verdict)),
+            (self.modes, case.mode),
+            (self.dtypes, case.dtype),
+            (self.ranks, case.d),
+        )
+        if any(allowed and value not in allowed for allowed, value in asked):
+            return False
+        return not self.message or re.search(self.message, outcome.message) is not None
+
+
+def read(backend: str, path: Path | str | None = None) -> tuple[Known, ...]:
+    """The lines of a file, or of the one that comes with lunette for this backend. Rule B3."""
+    place = Path(path) if path is not None else FOLDER / f"{backend}.toml"
+    if path is None and not place.exists():
+        return ()
+    try:
+        lines = tomllib.loads(place.read_text()).get("known", [])
+        return tuple(_line(line) for line in lines)
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        got = f"{place.name}: {type(error).__name__}: {shown(str(error))}"
+        raise ArgumentError("B3", "a readable file of known differences", got, EXPLAINED, who="conform") from error
+
+
+EXPLAINED = f"Each [[known]] table has {', '.join(NEEDED)}; TOML itself must be valid."
+
+
+def _line(line: Mapping[str, Any]) -> Known:
+    wrong = [n for n in line if n not in FIELDS] + [n for n in NEEDED if n not in line]
+    if wrong:
+        need = f"the fields {', '.join(FIELDS)}"
+        got = f"{shown(line.get('name', 'a line'))} with {wrong[0]} unknown or missing"
+        raise ArgumentError("B3", need, got, EXPLAINED, who="conform")
+    lists = {n: tuple(v) for n, v in line.items() if isinstance(v, list)}
+    example = Case.from_json({"op": line["ops"][0], **line["example"]})
+    return Known(**{**line, **lists, "example": example})

@@ -1,0 +1,150 @@
+"""The report on a terminal: operators and verdicts, findings at a glance, then each new finding in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from lunette.conform.report.words import GOOD, clean, configuration, count, headline, share, summing, told, who
+from lunette.conform.result import FAILURES, Finding, Report, Verdict
+
+MOST_FULL: Final = 12
+"""Findings that are printed in full; the files have all of them."""
+MOST_LINES: Final = 16
+"""Of a drawing; the page has the whole of it."""
+TO_COPY: Final = frozenset({"reproduce", "replay"})
+STYLES: Final[Mapping[str, str]] = {"crashed": "bold red", "hung": "bold red", "unsupported": "dim"}
+
+
+def show(report: Report, out: Console) -> None:
+    """Print everything."""
+    for part in parts(report):
+        out.print(part, highlight=False, crop=False)
+
+
+def parts(report: Report) -> Iterator[RenderableType]:
+    """What is printed, from top to bottom."""
+    yield title(report)
+    yield operators(report)
+    yield from accuracy(report)
+    if report.findings:
+        yield Text()
+        yield findings(report)
+    shown = report.unexplained[:MOST_FULL]
+    for number, f in enumerate(shown, 1):
+        yield in_full(number, f)
+    if len(shown) < len(report.unexplained):
+        rest = len(report.unexplained) - len(shown)
+        yield Text(f"\n{count(rest, 'more finding')} in full: --html FILE or --json FILE", style="dim")
+    for line in report.stale:
+        yield Text.assemble(("\nno longer differs, remove it from the known differences: ", "bold red"), clean(line))
+    yield Text.assemble("\n", (headline(report), "bold red" if report.exit_status else "bold green"))
+
+
+def title(report: Report) -> Text:
+    """Who was measured, and how."""
+    rate = f" ({report.cases / report.seconds * 60:,.0f} a minute)" if report.seconds > 0 else ""
+    rest = f" · seed {report.seed} · {count(report.cases, 'case')} in {report.seconds:.1f} s{rate}"
+    return Text.assemble((who(report), "bold"), clean(f" · {report.platform}"), rest)
+
+
+def operators(report: Report) -> Table:
+    """One row per operator, one column per verdict that occurred, and the sum of them."""
+    columns = [v for v in Verdict if report.verdicts.get(v)]
+    table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("operator", "cases", "agree", *columns):
+        table.add_column(name, justify="left" if name == "operator" else "right", no_wrap=True)
+    for op, verdicts in report.operators.items():
+        table.add_row(clean(op), *_cells(verdicts, columns))
+    if len(report.operators) != 1:
+        table.add_row("all", *_cells(report.verdicts, columns), style="bold")
+    return table
+
+
+def _cells(verdicts: Mapping[str, int], columns: Sequence[Verdict]) -> Iterator[str | Text]:
+    whole = sum(verdicts.values())
+    asked = whole - verdicts.get(Verdict.UNSUPPORTED, 0)
+    good = sum(verdicts.get(v, 0) for v in GOOD)
+    yield f"{whole:,}"
+    yield Text(share(good, asked), style="" if not asked else "green" if good == asked else "red")
+    for v in columns:
+        n = verdicts.get(v, 0)
+        style = STYLES.get(v, "red" if v in FAILURES else "")
+        yield Text(f"{n:,}", style=style) if n else Text("·", style="dim")
+
+
+def backends(reports: Sequence[Report]) -> Table:
+    """Several backends at a glance: a row each, with its most frequent finding."""
+    table = Table(title="Conformance of what is installed here", title_justify="left")
+    for name in ("backend", "cases", "agree", "findings", "known", "seconds"):
+        table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
+    table.add_column("for example", overflow="fold")
+    for r in reports:
+        cells = list(_cells(r.verdicts, ()))
+        new = Text(str(len(r.unexplained)), style="red" if r.unexplained else "green")
+        first = next(iter(r.findings), None)
+        example = "" if first is None else f"{first.op} {configuration(first.case)}: {first.kind}"
+        known = str(len(r.findings) - len(r.unexplained))
+        table.add_row(who(r), *cells, new, known, f"{r.seconds:.1f}", Text(clean(example)))
+    return table
+
+
+def accuracy(report: Report) -> Iterator[RenderableType]:
+    """How far sums were off, beside what the bound allows: one row per operator."""
+    measured = summing(report)
+    if not measured:
+        return
+    table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("error in u*sum|x||w|", "cases", "greatest", "mean", "most of the bound used"):
+        table.add_column(name, justify="left" if name.startswith("error") else "right", no_wrap=True)
+    for op in dict.fromkeys(a.op for a in measured):
+        some = [(a, s) for a in measured if a.op == op for s in a.samples]
+        at, (most, _, bound) = max(some, key=lambda pair: pair[1][0] / pair[1][2])
+        greatest, mean = max(s[0] for _, s in some), sum(s[1] for _, s in some) / len(some)
+        used = Text(f"{100 * most / bound:.3g}% in {at.dtype} {at.mode}", style="red" if most > bound else "")
+        table.add_row(clean(op), f"{len(some):,}", f"{greatest:.3g}", f"{mean:.2g}", used)
+    yield Text()
+    yield table
+
+
+def findings(report: Report) -> Table:
+    """All findings, one line each."""
+    table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("", "class", "operator", "verdict", "cases"):
+        table.add_column(name, justify="right" if name in ("", "cases") else "left", no_wrap=True)
+    table.add_column("smallest configuration", overflow="fold")
+    for number, f in enumerate(report.unexplained, 1):
+        table.add_row(*_line(str(number), f))
+    for f in report.findings:
+        if f.known is not None:
+            table.add_row(*_line("known", f), style="dim")
+    return table
+
+
+def _line(number: str, f: Finding) -> Sequence[str | Text]:
+    verdict = Text(f.verdict, style=STYLES.get(f.verdict, "red"))
+    return number, clean(f.kind), clean(f.op), verdict, f"{f.count:,}", Text(configuration(f.case))
+
+
+def in_full(number: int, f: Finding) -> RenderableType:
+    """A finding with its rule, its reproducer, both answers and the drawing."""
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    rows.add_column(style="dim", no_wrap=True)
+    rows.add_column(overflow="fold")
+    lines: list[RenderableType] = []
+    for label, text in told(f):
+        if label in TO_COPY:  # on a line of its own, however long, to be copied as one
+            lines += [Text(label, style="dim"), Text(text, style="bold", no_wrap=True, overflow="ignore")]
+        else:
+            rows.add_row(label, Text(text))
+    drawing = clean(f.drawing).splitlines()
+    drawing[MOST_LINES:] = ["..."] if len(drawing) > MOST_LINES else []
+    picture = Text("\n".join(drawing), style="dim", no_wrap=True, overflow="ellipsis")
+    head = Text.assemble(f"\n{number}. ", (clean(f.kind), "bold red"), f" in {clean(f.op)}: {count(f.count, 'case')}")
+    inside = (Padding(part, (0, 0, 0, 3), expand=False) for part in (rows, picture))
+    return Group(head, *inside, *lines)

@@ -1,0 +1,231 @@
+"""What a run says: verdicts, outcomes, findings and the report. Plain values that go to JSON and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from lunette.conform.case import Case
+
+
+class Verdict(StrEnum):
+    """What became of one case."""
+
+    EQUAL = "equal"
+    WITHIN = "within"
+    """Not equal, and no farther off than the derived bound."""
+    VALUE = "value"
+    SHAPE = "shape"
+    INDEX = "index"
+    GRADIENT = "gradient"
+    SPECIAL = "special"
+    """NaN or an infinity where another value belongs, or the other way round."""
+    REFUSED = "refused"
+    """An error, or no array, where there is an answer."""
+    CRASHED = "crashed"
+    HUNG = "hung"
+    UNSUPPORTED = "unsupported"
+    """The backend says beforehand that it does not do this: no accusation."""
+
+
+FAILURES = frozenset(Verdict) - {Verdict.EQUAL, Verdict.WITHIN, Verdict.UNSUPPORTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A piece of a run: the cases it stands for are a pure function of these fields."""
+
+    backend: str
+    op: str
+    seed: int
+    index: int
+    """Batches 0, -1, -2, ... of an operator hold its corner cases, 1, 2, ... are drawn at random."""
+    cases: int
+    modes: tuple[str, ...] = ()
+    """The modes to ask for; none means all."""
+
+    @property
+    def key(self) -> str:
+        """Unique in a run, and the same in every run of these settings."""
+        return "/".join(map(str, (self.backend, self.op, self.seed, self.index, self.cases, *self.modes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One case, judged."""
+
+    case: Case
+    verdict: Verdict
+    ulps: float = 0.0
+    """The greatest distance from the exact answer, in units of the last place of the answer."""
+    units: float = 0.0
+    """The greatest distance in units of u * sum|x||w|, which does not suffer from cancellation."""
+    mean_units: float = 0.0
+    bound_units: float = 0.0
+    """How many of these units the bound allows where it is tightest."""
+    message: str = ""
+    """What was wrong: where, what came, what is right; or the backend's own words."""
+    seconds: float = 0.0
+    kind: str = ""
+    """The class of a failure (see lunette.conform.classify)."""
+
+    @property
+    def failed(self) -> bool:
+        return self.verdict in FAILURES
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(_to_json(self))
+
+    @classmethod
+    def from_json(cls, made: Mapping[str, Any]) -> Outcome:
+        values = dict(made)
+        values |= {n: float(made[n]) for n in ("ulps", "units", "mean_units", "bound_units", "seconds")}
+        return cls(**values | {"case": Case.from_json(made["case"]), "verdict": Verdict(made["verdict"])})
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """The outcomes of a batch, in the order of its cases."""
+
+    batch: Batch
+    outcomes: tuple[Outcome, ...]
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(_to_json(self))
+
+    @classmethod
+    def from_json(cls, made: Mapping[str, Any]) -> BatchResult:
+        outcomes = tuple(Outcome.from_json(o) for o in made["outcomes"])
+        batch = Batch(**made["batch"] | {"modes": tuple(made["batch"]["modes"])})
+        return cls(batch, outcomes, float(made["seconds"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Failures that are one fact, shown by the smallest case that has it."""
+
+    kind: str
+    """The class: a key of lunette.conform.classify.KINDS, such as "divisor" or "empty window"."""
+    op: str
+    rule: str
+    """The sentence of lunette's rules that is broken."""
+    verdict: Verdict
+    count: int
+    case: Case
+    got: str
+    expected: str
+    reproducer: str
+    """One line in the backend's own language."""
+    drawing: str
+    """What `lunette explain` shows of the smallest case."""
+    why: str = ""
+    known: str | None = None
+    """The reason why this difference is accepted, or None."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(_to_json(self))
+
+    @classmethod
+    def from_json(cls, made: Mapping[str, Any]) -> Finding:
+        return cls(**dict(made) | {"case": Case.from_json(made["case"]), "verdict": Verdict(made["verdict"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How far the sums of one operator and dtype were off, in units of u * sum|x||w|."""
+
+    op: str
+    dtype: str
+    mode: str
+    samples: tuple[tuple[float, float, float], ...]
+    """(greatest error, mean error, bound), one per case that was not exact by its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One field of the heat map: the cases of an operator that use an option, and how many of them failed."""
+
+    op: str
+    option: str
+    """Such as "ceil_mode", "dilation", "rank 3", "float16", "data nan", "vjp"."""
+    cases: int
+    failures: int
+    known: int = 0
+    """Failures that the known differences account for; they are among `failures`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One run of one backend."""
+
+    backend: str
+    version: str
+    platform: str
+    seed: int
+    verdicts: Mapping[str, int]
+    """Cases per verdict."""
+    table: tuple[Cell, ...] = ()
+    accuracy: tuple[Accuracy, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """Unexplained ones first, most frequent first."""
+    stale: tuple[str, ...] = ()
+    """Lines of known/<backend>.toml that no longer differ."""
+    seconds: float = 0.0
+    unsupported: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> number of cases that were not asked."""
+    complete: bool = True
+    """False if the run was interrupted."""
+    operators: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Operator -> verdict -> cases."""
+
+    @property
+    def cases(self) -> int:
+        return sum(self.verdicts.values())
+
+    @property
+    def failures(self) -> int:
+        return sum(n for v, n in self.verdicts.items() if Verdict(v) in FAILURES)
+
+    @property
+    def unexplained(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.known is None)
+
+    @property
+    def exit_status(self) -> int:
+        """0: everything agrees or is known; 1: a finding or a stale line; 2: interrupted."""
+        return 1 if self.unexplained or self.stale else 0 if self.complete else 2
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(_to_json(self))
+
+    @classmethod
+    def from_json(cls, made: Mapping[str, Any]) -> Report:
+        values = dict(made)
+        values["table"] = tuple(Cell(**c) for c in made["table"])
+        values["accuracy"] = tuple(
+            Accuracy(a["op"], a["dtype"], a["mode"], tuple((float(p), float(q), float(r)) for p, q, r in a["samples"]))
+            for a in made["accuracy"]
+        )
+        values["findings"] = tuple(Finding.from_json(f) for f in made["findings"])
+        values["stale"] = tuple(made["stale"])
+        return cls(**values)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Case):
+        return value.to_json()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {n: _to_json(v) for n, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [_to_json(v) for v in value]
+    if hasattr(type(value), "__dataclass_fields__"):
+        return {f.name: _to_json(getattr(value, f.name)) for f in fields(value)}
+    return value

@@ -1,0 +1,61 @@
+"""A short look at what is installed: the same questions to every backend, and to lunette itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from lunette.conform.backends import NAMES, find
+from lunette.conform.report.page import html
+from lunette.conform.report.text import backends
+from lunette.conform.result import Batch, BatchResult, Report
+from lunette.conform.run import Processes, run
+from lunette.errors import LunetteError
+
+OPS = ("max_pool", "avg_pool")
+MODES = ("forward", "indices")
+CASES, QUICK_CASES = 80, 20
+FEWER = {"jax": 10, "openvino": 20, "torch-compile": 0}
+"""These compile every case."""
+QUICK = ("lunette", "onnx-reference")
+"""Those that take no time to load."""
+
+
+class Drawn:
+    """Only batches of random cases: the corners of operators take minutes, and are for `lunette conform`."""
+
+    def map(self, batches: Sequence[Batch]) -> Iterator[BatchResult]:
+        """In processes here."""
+        return Processes().map([b for b in batches if b.index > 0])
+
+
+def installed() -> list[str]:
+    """The backends that can be asked, lunette first."""
+    found = []
+    for name in sorted(NAMES, key=lambda n: n != "lunette"):
+        try:
+            find(name).check()
+        except LunetteError:
+            continue
+        found.append(name)
+    return found
+
+
+def measure(folder: Path, quick: bool, out: Console) -> bool:
+    """Print a table, write a page beside the demo's, and tell whether lunette agrees with itself."""
+    reports: list[Report] = []
+    with out.status("conformance") as status:
+        for name in installed():
+            cases = QUICK_CASES * (name in QUICK) if quick else FEWER.get(name, CASES)
+            if not cases:
+                continue
+            status.update(f"conformance of {name}")
+            modes = [m for m in MODES if m in find(name).space.modes]
+            reports.append(run(name, ops=OPS, modes=modes, cases=cases, pool=Drawn()))
+    out.print(backends(reports))
+    where = folder / "conformance.html"
+    where.write_text(html(reports), encoding="utf-8")
+    out.print(f"wrote {where}; every operator, and its corners: lunette conform torch --html FILE", soft_wrap=True)
+    return all(not r.exit_status for r in reports if r.backend == "lunette")
