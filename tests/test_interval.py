@@ -30,6 +30,7 @@ from lunette.op import Case, Op, apply
 from lunette.ops import ALL, GLUE, AvgPool, Conv, ConvTranspose, SmoothMaxPool
 from lunette.ops.binary import Add, Div, Mul
 from lunette.ops.glue import Glue
+from lunette.ops.unary import Exp, Neg, Relu
 
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in ALL for k, c in kind.cases.items()]
 GLUE_CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in GLUE for k, c in kind.cases.items()]
@@ -445,10 +446,14 @@ def test_refusals() -> None:
     with pytest.raises(ln.ArgumentError, match="finite beta"):
         ln.smooth_max_pool(x, 2, beta=Interval(-1.0, 1.0), arithmetic="interval")
     x[0, 0, 0, 0] = np.nan
-    calls: list[Callable[[Any], Any]] = [ln.relu, ln.neg, ln.exp, lambda v: ln.avg_pool(v, 2), lambda v: ln.conv(v, v)]
-    for call in calls:
+    for kind in (Relu, Neg, Exp):
         with pytest.raises(ln.ArgumentError, match="NaN"):
-            call(Interval.between(x, x))
+            apply(kind, (x,), "interval")
+    for call in (ln.max_pool, ln.avg_pool, ln.lp_pool):
+        with pytest.raises(ln.ArgumentError, match="NaN"):
+            call(x, 2, arithmetic="interval")
+    with pytest.raises(ln.ArgumentError, match="NaN"):
+        ln.conv(x, x, arithmetic="interval")
 
 
 # ---- graphs

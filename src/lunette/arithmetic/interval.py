@@ -85,15 +85,17 @@ def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> In
     lower = tuple([a.lo if isinstance(a, Interval) else a for a in operands])
     call = _known(kind, operands, lower, options)
     known = call is not None
+    boxes: Boxes
     if call is None:
         call = prepare(Request(kind, lower, "interval", options))
     with computing(kind, call.bound.d, *call.arrays):
         if known:
-            boxes: Boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
-            return _bounds(kind, call, boxes, options)
+            boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
+            return _without_nan(_bounds(kind, call, boxes, options), operands, boxes)
         if getattr(call.bound.op, "return_indices", False):
             raise ArgumentError("N5", "values, not indices, of boxes", "return_indices=True", "Leave it out.")
-        box = _bounds(kind, call, [_box(call, p, a) for p, a in enumerate(operands)], options)
+        boxes = [_box(call, p, a) for p, a in enumerate(operands)]
+        box = _without_nan(_bounds(kind, call, boxes, options), operands, boxes)
         if call.kinds[0] == "numpy":
             return box
         return Interval.between(*(give(np.asarray(e), call.kinds[0]) for e in (box.lo, box.hi)))
@@ -158,8 +160,6 @@ def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) 
             box = _sums(call, boxes, terms)
     if box is None:
         box = by_specification_of(call, boxes)
-    elif np.isnan(box.lo.max()):  # an exact operator, or one with bounds of its own, that met a NaN
-        _refuse_nan(boxes)
     return outward.rounded(box.lo, box.hi, call.dtype)
 
 
@@ -252,8 +252,15 @@ def _end_by_end(call: Call, boxes: Boxes) -> Interval:
     return Interval.between(lo, hi)
 
 
+def _without_nan(box: Interval, operands: Sequence[Any], boxes: Boxes) -> Interval:
+    """Rule N4 for points: boxes have no NaN, and arrays are looked at only where one comes out."""
+    points = any(a is not None and not isinstance(a, Interval) for a in operands)
+    if points and box.dtype != OBJECT and box.lo.size and np.isnan(box.lo.max()):
+        _refuse_nan(boxes)
+    return box
+
+
 def _refuse_nan(boxes: Boxes) -> None:
-    """Rule N4 for points: arrays are looked at only where a NaN came out."""
     if any(b is not None and b.dtype.kind == "f" and np.isnan(b.lo).any() for b in boxes):
         raise ArgumentError("N4", "points without NaN", "NaN", "There is no box around it.")
 
