@@ -25,11 +25,12 @@ k*tiny: dividing what goes in by (1-g), and by 1-u for every rounding on the way
 
     R = K(A*|c| + B*r, |d|) + K(B*(|c| + r), q) + s,     B = 1/((1-g)*(1-u)**n),     A = (g + u*(1+g)) * B
 
-n = 4 counts the roundings of r, of its product with B, of the sum with A*|c|, and the 1-u above; n = 6 where there is
-a q: those of r, |c|+r and its product, of q, of the sum of both kernels' results, and again 1-u. s pays for
-underflow: k*tiny in each of three sums, and at most tiny for every product of a cell with A or B, times |d| or q. A
-partial sum that overflows leaves an infinity or a NaN in y, since no later term takes it away; there, and where R is
-not finite, the ends are infinite.
+n = 6 counts the roundings of r, of its product with B, of the sum with A*|c|, two for adding s (which goes into the
+kernel as a bias, together with what the bias itself needs, or is added behind it), and the 1-u above. With a q it is
+n = 7: the sum of both kernels' results is one more; K(B*(|c|+r), q) alone has those of r, |c|+r, the product, q, that
+sum, and 1-u. s pays for underflow: k*tiny in each of three sums, and at most tiny for every product of a cell with A
+or B, times |d| or q. A partial sum that overflows leaves an infinity or a NaN in y, since no later term takes it away;
+there, and where R is not finite, the ends are infinite.
 
 With h = k + 2 and gamma(h) = h*u/(1-h*u), A is at most gamma(h) as long as k*k*u < 1/4 (float32: 2000 terms one after
 another). So points give intervals no wider than 2*gamma(h)*S + 2 ulp. Boxes with point weights have the exact width and
@@ -318,7 +319,7 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
     s = np.finfo(lo.dtype).smallest_subnormal * lo.dtype.type(4 * (k + 1))
     top = 0.0
     for part in _planes(call, boxes, at, lo, hi):
-        top = max(top, _move_apart(*part, a, s))
+        top = np.maximum(top, _move_apart(*part, a, s))  # which, unlike max, keeps a NaN
     # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
     return Interval.between(lo, hi) if top < 2.0 ** (np.finfo(lo.dtype).maxexp // 2) else None
 
@@ -345,7 +346,7 @@ def _move_apart(
         kernel(greatest, sizes)
     top = 0.0
     for low, high, size, room in _pieces(lo, hi, sizes):
-        top = max(top, float(size.max()))
+        top = np.maximum(top, size.max())
         np.multiply(size, a, out=room)
         room += s
         np.add(low if point else high, room, out=high)
@@ -404,7 +405,7 @@ def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], adde
         return _kernel(call, arrays, y)
 
     wide_weights = second.lo is not second.hi
-    a, b, k = _factors(terms, dtype, 6 if wide_weights else 4)
+    a, b, k = _factors(terms, dtype, 7 if wide_weights else 6)
     c, carried, reach = _centre(first, a, b, "x", reach=wide_weights)
     d, q, _ = _centre(second, dtype.type(0), dtype.type(1), "w") if wide_weights else (second.lo, None, None)
     bias = None if added is None else boxes[added]
@@ -414,7 +415,7 @@ def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], adde
     kernel(c, d, middle, hi)
     weight, greatest = _memory.like(d, "weight"), 0.0
     for cell, size, _ in _pieces(d, weight):
-        greatest = max(greatest, float(np.abs(cell, out=size).max()))
+        greatest = max(greatest, float(np.abs(cell, out=size).max()))  # a NaN shows in y
     if q is not None:
         greatest += float(q.max())
     s = dtype.type(4 * float(np.finfo(dtype).smallest_subnormal) * (3 * k + 4 + terms * greatest))
@@ -432,7 +433,7 @@ def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], adde
         if more is not None:
             room += extra
         np.add(y, room, out=high)
-        least, most = min(least, float(high.min())), max(most, float(high.max()))
+        least, most = np.minimum(least, high.min()), np.maximum(most, high.max())  # which keep a NaN
         np.subtract(y, room, out=room)
         y[...] = high
     if not (np.isfinite(least) and np.isfinite(most)):
