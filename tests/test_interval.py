@@ -30,6 +30,7 @@ from lunette.op import Case, Op, apply
 from lunette.ops import ALL, GLUE, AvgPool, Conv, ConvTranspose, SmoothMaxPool
 from lunette.ops.binary import Add, Div, Mul
 from lunette.ops.glue import Glue
+from lunette.ops.unary import Exp, Neg, Relu
 
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in ALL for k, c in kind.cases.items()]
 GLUE_CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in GLUE for k, c in kind.cases.items()]
@@ -386,6 +387,22 @@ def test_a_large_layer_that_overflows_has_infinite_ends_there_only() -> None:
     assert np.isfinite(y.lo[..., 4:, 4:]).all() and np.isfinite(y.hi[..., 4:, 4:]).all()
 
 
+@pytest.mark.parametrize("corner", [0, -1])
+def test_overflow_anywhere_in_a_long_result_is_seen(corner: int) -> None:
+    x = np.ones((1, 1, 400, 400), np.float32)
+    x[0, 0, corner, :] = 3e38
+    w = np.array([[[[3, -3]]]], np.float32)  # infinity less infinity
+    for box in (ln.conv(x, w, arithmetic="interval"), ln.conv(Interval(x, x), Interval(w - 1, w + 1))):
+        assert not np.isnan(box.lo).any() and not np.isnan(box.hi).any()
+        assert (box.lo[0, 0, corner] <= 0).all() and (box.hi[0, 0, corner] >= 0).all()
+        assert np.isfinite(box.lo[0, 0, 200]).all()
+    x[0, 0, corner, 0] = np.nan
+    with pytest.raises(ln.ArgumentError, match="NaN"):
+        ln.conv(x, w, arithmetic="interval")
+    with pytest.raises(ln.ArgumentError, match="NaN"):
+        ln.avg_pool(x, 2, arithmetic="interval")
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_half_precision(dtype: Any) -> None:
     rng = np.random.default_rng(2)
@@ -445,10 +462,14 @@ def test_refusals() -> None:
     with pytest.raises(ln.ArgumentError, match="finite beta"):
         ln.smooth_max_pool(x, 2, beta=Interval(-1.0, 1.0), arithmetic="interval")
     x[0, 0, 0, 0] = np.nan
-    calls: list[Callable[[Any], Any]] = [ln.relu, ln.neg, ln.exp, lambda v: ln.avg_pool(v, 2), lambda v: ln.conv(v, v)]
-    for call in calls:
+    for kind in (Relu, Neg, Exp):
         with pytest.raises(ln.ArgumentError, match="NaN"):
-            call(Interval.between(x, x))
+            apply(kind, (x,), "interval")
+    for call in (ln.max_pool, ln.avg_pool, ln.lp_pool):
+        with pytest.raises(ln.ArgumentError, match="NaN"):
+            call(x, 2, arithmetic="interval")
+    with pytest.raises(ln.ArgumentError, match="NaN"):
+        ln.conv(x, x, arithmetic="interval")
 
 
 # ---- graphs

@@ -25,11 +25,12 @@ k*tiny: dividing what goes in by (1-g), and by 1-u for every rounding on the way
 
     R = K(A*|c| + B*r, |d|) + K(B*(|c| + r), q) + s,     B = 1/((1-g)*(1-u)**n),     A = (g + u*(1+g)) * B
 
-n = 4 counts the roundings of r, of its product with B, of the sum with A*|c|, and the 1-u above; n = 6 where there is
-a q: those of r, |c|+r and its product, of q, of the sum of both kernels' results, and again 1-u. s pays for
-underflow: k*tiny in each of three sums, and at most tiny for every product of a cell with A or B, times |d| or q. A
-partial sum that overflows leaves an infinity or a NaN in y, since no later term takes it away; there, and where R is
-not finite, the ends are infinite.
+n = 6 counts the roundings of r, of its product with B, of the sum with A*|c|, two for adding s (which goes into the
+kernel as a bias, together with what the bias itself needs, or is added behind it), and the 1-u above. With a q it is
+n = 7: the sum of both kernels' results is one more; K(B*(|c|+r), q) alone has those of r, |c|+r, the product, q, that
+sum, and 1-u. s pays for underflow: k*tiny in each of three sums, and at most tiny for every product of a cell with A
+or B, times |d| or q. A partial sum that overflows leaves an infinity or a NaN in y, since no later term takes it away;
+there, and where R is not finite, the ends are infinite.
 
 With h = k + 2 and gamma(h) = h*u/(1-h*u), A is at most gamma(h) as long as k*k*u < 1/4 (float32: 2000 terms one after
 another). So points give intervals no wider than 2*gamma(h)*S + 2 ulp. Boxes with point weights have the exact width and
@@ -85,15 +86,17 @@ def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> In
     lower = tuple([a.lo if isinstance(a, Interval) else a for a in operands])
     call = _known(kind, operands, lower, options)
     known = call is not None
+    boxes: Boxes
     if call is None:
         call = prepare(Request(kind, lower, "interval", options))
     with computing(kind, call.bound.d, *call.arrays):
         if known:
-            boxes: Boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
-            return _bounds(kind, call, boxes, options)
+            boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
+            return _without_nan(_bounds(kind, call, boxes, options), operands, boxes)
         if getattr(call.bound.op, "return_indices", False):
             raise ArgumentError("N5", "values, not indices, of boxes", "return_indices=True", "Leave it out.")
-        box = _bounds(kind, call, [_box(call, p, a) for p, a in enumerate(operands)], options)
+        boxes = [_box(call, p, a) for p, a in enumerate(operands)]
+        box = _without_nan(_bounds(kind, call, boxes, options), operands, boxes)
         if call.kinds[0] == "numpy":
             return box
         return Interval.between(*(give(np.asarray(e), call.kinds[0]) for e in (box.lo, box.hi)))
@@ -158,8 +161,6 @@ def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) 
             box = _sums(call, boxes, terms)
     if box is None:
         box = by_specification_of(call, boxes)
-    elif np.isnan(box.lo.max()):  # an exact operator, or one with bounds of its own, that met a NaN
-        _refuse_nan(boxes)
     return outward.rounded(box.lo, box.hi, call.dtype)
 
 
@@ -252,8 +253,15 @@ def _end_by_end(call: Call, boxes: Boxes) -> Interval:
     return Interval.between(lo, hi)
 
 
+def _without_nan(box: Interval, operands: Sequence[Any], boxes: Boxes) -> Interval:
+    """Rule N4 for points: boxes have no NaN, and arrays are looked at only where one comes out."""
+    points = any(a is not None and not isinstance(a, Interval) for a in operands)
+    if points and box.dtype != OBJECT and box.lo.size and np.isnan(box.lo.max()):
+        _refuse_nan(boxes)
+    return box
+
+
 def _refuse_nan(boxes: Boxes) -> None:
-    """Rule N4 for points: arrays are looked at only where a NaN came out."""
     if any(b is not None and b.dtype.kind == "f" and np.isnan(b.lo).any() for b in boxes):
         raise ArgumentError("N4", "points without NaN", "NaN", "There is no box around it.")
 
@@ -311,7 +319,7 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
     s = np.finfo(lo.dtype).smallest_subnormal * lo.dtype.type(4 * (k + 1))
     top = 0.0
     for part in _planes(call, boxes, at, lo, hi):
-        top = max(top, _move_apart(*part, a, s))
+        top = np.maximum(top, _move_apart(*part, a, s))  # which, unlike max, keeps a NaN
     # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
     return Interval.between(lo, hi) if top < 2.0 ** (np.finfo(lo.dtype).maxexp // 2) else None
 
@@ -338,7 +346,7 @@ def _move_apart(
         kernel(greatest, sizes)
     top = 0.0
     for low, high, size, room in _pieces(lo, hi, sizes):
-        top = max(top, float(size.max()))
+        top = np.maximum(top, size.max())
         np.multiply(size, a, out=room)
         room += s
         np.add(low if point else high, room, out=high)
@@ -397,7 +405,7 @@ def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], adde
         return _kernel(call, arrays, y)
 
     wide_weights = second.lo is not second.hi
-    a, b, k = _factors(terms, dtype, 6 if wide_weights else 4)
+    a, b, k = _factors(terms, dtype, 7 if wide_weights else 6)
     c, carried, reach = _centre(first, a, b, "x", reach=wide_weights)
     d, q, _ = _centre(second, dtype.type(0), dtype.type(1), "w") if wide_weights else (second.lo, None, None)
     bias = None if added is None else boxes[added]
@@ -407,7 +415,7 @@ def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], adde
     kernel(c, d, middle, hi)
     weight, greatest = _memory.like(d, "weight"), 0.0
     for cell, size, _ in _pieces(d, weight):
-        greatest = max(greatest, float(np.abs(cell, out=size).max()))
+        greatest = max(greatest, float(np.abs(cell, out=size).max()))  # a NaN shows in y
     if q is not None:
         greatest += float(q.max())
     s = dtype.type(4 * float(np.finfo(dtype).smallest_subnormal) * (3 * k + 4 + terms * greatest))
@@ -425,7 +433,7 @@ def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], adde
         if more is not None:
             room += extra
         np.add(y, room, out=high)
-        least, most = min(least, float(high.min())), max(most, float(high.max()))
+        least, most = np.minimum(least, high.min()), np.maximum(most, high.max())  # which keep a NaN
         np.subtract(y, room, out=room)
         y[...] = high
     if not (np.isfinite(least) and np.isfinite(most)):
