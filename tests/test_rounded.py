@@ -264,11 +264,13 @@ def test_values_that_are_floats_are_proved() -> None:
 
 
 def test_what_no_proof_decides_is_refused_by_name() -> None:
-    # (sqrt(2) + sqrt(8))/... : a rational sum of two irrational derivatives of overlapping windows.
-    x = np.array([[1.0, 1.0, 1.0]])
-    g = np.array([[1.0, -1.0]])
+    # The cell in the middle has the weights 1/sqrt(2) and 1/sqrt(50): the sum is zero, and no ball says so.
+    x, g = np.array([[1.0, 1.0, 7.0]]), np.array([[1.0, -5.0]])
     with pytest.raises(ln.UndecidedError, match="4096 bits"):
         ln.lp_pool_vjp((x,), g, kernel=(2,), stride=1, arithmetic="rounded")
+    equal = np.array([[1.0, 1.0, 1.0]])  # equal windows cancel, and that is known
+    (gx,) = ln.lp_pool_vjp((equal,), np.array([[1.0, -1.0]]), kernel=(2,), stride=1, arithmetic="rounded")
+    assert gx[0, 1] == 0
 
 
 # ---- between the window operators

@@ -438,8 +438,8 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> f
         task.dtype,
         [*cuts, np.array(shares), *(a for a in more if a is not None)],
         value,
-        lambda: _pulled_exactly(proofs, places, shares),
-        lambda q: _is_pulled(q, proofs, places, shares),
+        lambda: _pulled_exactly(_merged(proofs, places, shares)),
+        lambda q: _is_pulled(q, _merged(proofs, places, shares)),
     )
 
 
@@ -458,26 +458,48 @@ def _pull_all(op: Pool, task: Task, x: Array, more: Sequence[Array | None], g: A
     def value(x: Any, beta: Any, g: Any) -> Any:
         return total([op.vjp((a, beta), b)[1][()] for a, b in zip(x, g, strict=True)])
 
-    return _nearest_value(op, task.dtype, [samples, beta, of_g], value, lambda: None, unproved)
+    def cancelled() -> Fraction | None:
+        """Zero, if the cotangents of equal windows cancel; a window of one cell has no derivative in beta."""
+        groups: dict[Any, Fraction] = {}
+        for at in np.ndindex(g.shape):
+            plane, o = _plane(task, op, at)
+            view = _view(op, o, _space(op, x))
+            key = (tuple(sorted(_cut(x, plane, view).ravel().tolist())), view.size)
+            if len(key[0]) != 1 or (view.size > 1 and getattr(op, "count_include_pad", False)):
+                groups[key] = groups.get(key, Fraction(0)) + Fraction(float(g[at]))
+        return None if any(groups.values()) else Fraction(0)
+
+    return _nearest_value(op, task.dtype, [samples, beta, of_g], value, cancelled, unproved)
 
 
-def _pulled_exactly(proofs: Sequence[Proofs], places: Sequence[Shape], shares: Sequence[float]) -> Fraction | None:
-    whole = Fraction(0)
+Live = list[tuple[Proofs, Shape, Fraction]]
+
+
+def _merged(proofs: Sequence[Proofs], places: Sequence[Shape], shares: Sequence[float]) -> Live:
+    """The windows that count: those with the same cells, and the same one of them, have the same weight there."""
+    live: dict[Any, tuple[Proofs, Shape, Fraction]] = {}
     for window, p, g in zip(proofs, places, shares, strict=True):
-        if g != 0:
-            weight = window.weight(p)
-            if weight is None:
-                return None
-            whole += Fraction(float(g)) * weight
+        key = (getattr(window, "absent", 0), float(window.cells[(0, *p)]), *sorted(window.cells.ravel().tolist()))
+        before = live[key][2] if key in live else Fraction(0)
+        live[key] = window, p, before + Fraction(float(g))
+    return [(w, p, g) for w, p, g in live.values() if g]
+
+
+def _pulled_exactly(live: Live) -> Fraction | None:
+    whole = Fraction(0)
+    for window, p, g in live:
+        weight = window.weight(p)
+        if weight is None:
+            return None
+        whole += g * weight
     return whole
 
 
-def _is_pulled(q: Fraction, proofs: Sequence[Proofs], places: Sequence[Shape], shares: Sequence[float]) -> bool:
+def _is_pulled(q: Fraction, live: Live) -> bool:
     """Only where a single window counts."""
-    live = [(w, p, g) for w, p, g in zip(proofs, places, shares, strict=True) if g != 0]
     if len(live) != 1:
         return False
     window, p, g = live[0]
-    t = np.zeros(window.cells.shape)
+    t = np.zeros(window.cells.shape, object)
     t[(0, *p)] = g
     return window.is_push(q, t)
