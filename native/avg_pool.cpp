@@ -8,6 +8,8 @@ namespace {
 
 constexpr i64 small_plane = 8192;  // outputs of a plane that are still in cache when all are summed
 
+constexpr i64 share_cells = 2048;  // shares that are kept until they are spread
+
 template <class T>
 bool all_finite(const T* x, i64 n) {
     constexpr int L = lanes<T>;
@@ -127,84 +129,6 @@ T mean_again(const Pool& pool, const T* x, i64 output, T by) {
     return std::fabs(by) >= static_cast<T>(terms) ? std::clamp(mean, -most, most) : mean;
 }
 
-// dx of windows that share no cell: every share is written to the cells of its window.
-template <class T>
-class Spread {
-    static constexpr int L = lanes<T>;
-    static constexpr i64 share_cells = 2048;
-
-public:
-    Spread(const Pool& pool, const Divider<T>& divide) : pool_(pool), divide_(divide), ax_(pool.axes[pool.rank - 1]) {
-        i64 size = 1;
-        for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].n;
-    }
-
-    void operator()(i64 planes, const T* g, T* dx) const {
-        const i64 rest = pool_.cells_out / pool_.axes[0].m, step = std::max<i64>(1, share_cells / rest);
-        over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
-            char* memory = static_cast<char*>(scratch((std::min(step, o1 - o0) * rest + 2 * L) * sizeof(T)));
-            T* share = reinterpret_cast<T*>(memory);
-            WindowRows rows;
-            for (i64 p = p0; p < p1; ++p)
-                for (i64 b0 = o0; b0 < o1; b0 += step) {
-                    const i64 b1 = std::min(o1, b0 + step);
-                    divide_(b0, b1, g + p * pool_.cells_out + b0 * rest, share);
-                    const T* from = origin<T>(share, b0 * rest);
-                    T* to = dx + p * pool_.cells_in;
-                    if (ax_.stride == ax_.taps && ax_.stride == 1) part<1>(rows, b0, b1, from, to);
-                    else if (ax_.stride == ax_.taps && ax_.stride == 2) part<2>(rows, b0, b1, from, to);
-                    else if (ax_.stride == ax_.taps && ax_.stride == 4) part<4>(rows, b0, b1, from, to);
-                    else part<0>(rows, b0, b1, from, to);
-                }
-        });
-    }
-
-private:
-    template <int S>
-    void part(WindowRows& rows, i64 o0, i64 o1, const T* share, T* dx) const {
-        each_tile_row(pool_, size_, rows, o0, o1, dx, [&](i64 at, const i64* places, i64 many, i64 o, i64 m, i64 left) {
-            for (i64 r = 0; r < many; ++r) {
-                T* to = dx + at + places[r];
-                row<S>(share + o, m, to, left);
-                if (pool_.rank > 1)
-                    for (i64 i = m * ax_.stride; i < ax_.n; ++i) to[i] = 0;
-            }
-        });
-    }
-
-    // S = 0 is any stride.
-    template <int S>
-    void row(const T* share, i64 m, T* to, i64 left) const {
-        if constexpr (S == 0) {
-            const i64 stride = ax_.stride, k = ax_.taps;
-            for (i64 q = 0; q < m; ++q, to += stride) {
-                for (i64 i = 0; i < k; ++i) to[i] = share[q];
-                for (i64 i = k; i < stride; ++i) to[i] = 0;
-            }
-        } else {
-            auto some = [&](const T* from, T* at) {
-                Vec<T, L> v[S];
-                for (auto& e : v) e = load<L>(from);
-                interleave<S, false, T>(v, at);
-            };
-            i64 q = 0;
-            for (; q + L <= m; q += L) some(share + q, to + q * S);
-            if (q == m) return;
-            // The rest of a row: what is written too much is written again.
-            if (m >= L) return some(share + m - L, to + (m - L) * S);
-            if (left >= S * L) return some(share, to);
-            T out[S * L];
-            some(share, out);
-            std::memcpy(static_cast<void*>(to), out, m * S * sizeof(T));
-        }
-    }
-
-    const Pool& pool_;
-    const Divider<T>& divide_;
-    const PoolAxis& ax_;
-    i64 size_[max_axes];  // cells of one step along an axis
-};
-
 template <class T>
 T divisor_of(const Pool& pool, i64 output, Mean mean, T divisor) {
     if (mean == Mean::divisor) return divisor;
@@ -276,10 +200,22 @@ void avg_pool_vjp(const Pool& pool, i64 planes, const T* g, T* dx, Mean mean, T 
                 sweep<T>(n, [&]<int N>(i64 i) { store<N>(dx + p * n + i, splat<N>(share)); });
             }
         });
-    if (share_no_cell(pool)) return Spread<T>(pool, divide)(planes, g, dx);
+    const i64 rest_out = pool.cells_out / pool.axes[0].m, rest_in = pool.cells_in / pool.axes[0].n;
+    if (share_no_cell(pool))
+        return over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
+            const Spread<T> spread(pool);
+            const i64 step = std::clamp<i64>(share_cells / rest_out, 1, o1 - o0);
+            T* share = static_cast<T*>(scratch((step * rest_out + 2 * lanes<T>) * sizeof(T)));
+            WindowRows rows;
+            for (i64 p = p0; p < p1; ++p)
+                for (i64 b0 = o0; b0 < o1; b0 += step) {
+                    const i64 b1 = std::min(o1, b0 + step);
+                    divide(b0, b1, g + p * pool.cells_out + b0 * rest_out, share);
+                    spread(rows, b0, b1, origin<T>(share, b0 * rest_out), dx + p * pool.cells_in);
+                }
+        });
     const Pool& back = *pool.transposed;
     Reducer<Sum<T>> reducer(back, nullptr);
-    const i64 rest_out = pool.cells_out / pool.axes[0].m, rest_in = pool.cells_in / pool.axes[0].n;
     const i64 step = reducer.top_block(), group = reducer.group();
     const i64 room = std::max(reducer.cells_read(step), group * pool.cells_out);
     over_parts(back, planes, [&](i64 p0, i64 p1, i64 i0, i64 i1) {

@@ -225,9 +225,11 @@ void bind_pools(nb::module_& m) {
                         [p, include_pad](Args a) {
                 T* dx = a[3];
                 std::vector<T> own(dx ? 0 : p.n);
-                double dbeta = kernels().of<T>().smooth_max_pool_vjp(
-                    p.pool(), p.planes, a[0], a[2], dx ? dx : own.data(), checked_beta(a.number<T>(1)), include_pad);
-                if (T* to = a[4]) *to = T(dbeta);
+                double dbeta = 0;
+                T* to = a[4];
+                kernels().of<T>().smooth_max_pool_vjp(p.pool(), p.planes, a[0], a[2], dx ? dx : own.data(),
+                                                      checked_beta(a.number<T>(1)), include_pad, to ? &dbeta : nullptr);
+                if (to) *to = T(dbeta);
             });
         });
     }, "code"_a, "pool"_a, "planes"_a, "include_pad"_a, "(x, beta, g, dx or None, dbeta or None)");

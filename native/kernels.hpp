@@ -20,7 +20,8 @@ struct PoolKernels {
     void (*avg_pool_vjp)(const Pool&, i64 planes, const T* g, T* dx, Mean, T divisor);
     void (*smooth_max_pool)(const Pool&, i64 planes, const T* x, T* y, T beta, bool include_pad);
     void (*smooth_max_pool_jvp)(const Pool&, i64 planes, const T* x, const T* t, T* dy, T beta, T dbeta, bool include_pad);
-    double (*smooth_max_pool_vjp)(const Pool&, i64 planes, const T* x, const T* g, T* dx, T beta, bool include_pad);
+    void (*smooth_max_pool_vjp)(const Pool&, i64 planes, const T* x, const T* g, T* dx, T beta, bool include_pad,
+                                double* dbeta);  // null where not wanted
     void (*lp_pool)(const Pool&, i64 planes, const T* x, T* y, T p);
     void (*lp_pool_jvp)(const Pool&, i64 planes, const T* x, const T* t, T* dy, T p);
     void (*lp_pool_vjp)(const Pool&, i64 planes, const T* x, const T* g, T* dx, T p);

@@ -140,7 +140,7 @@ void lp_pool_jvp(const Pool& pool, i64 planes, const T* x, const T* t, T* dy, T 
 
 template <class T>
 void lp_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T p) {
-    weighted_pool_vjp(LpNorm<T>(p), pool, planes, x, g, dx);
+    weighted_pool_vjp(LpNorm<T>(p), pool, planes, x, g, dx, nullptr);
 }
 
 template void lp_pool<float>(const Pool&, i64, const float*, float*, float);

@@ -39,6 +39,22 @@ inline auto later_wins(V a, V b) {
     else return (b > a) | ((b != b) & (a == a));
 }
 
+// The greatest cells of L rows of n >= L cells each, one after the other; false if some cell is NaN. Of zeros, any.
+template <class T>
+bool greatest_of_rows(const T* x, i64 n, Vec<T, lanes<T>>& best) {
+    constexpr int L = lanes<T>;
+    Vec<T, L> top[L], before{};
+    Vec<Int<T>, L> nan{};
+    for (int r = 0; r < L; ++r) top[r] = load<L>(x + r * n);
+    each_of_rows<T>(n, [&](int r, i64 i, auto) {
+        auto v = load<L>(x + i);
+        if (r % 2) nan |= either_nan(before, v);
+        before = v, top[r] = v > top[r] ? v : top[r];
+    });
+    best = fold_each<L>(top, [](auto a, auto b) { return b > a ? b : a; });
+    return !any(nan);
+}
+
 template <class T, bool careful = false>
 struct MaxValue {
     using Scalar = T;
@@ -114,6 +130,22 @@ struct MaxValue {
     template <class C>
     static C join(C a, C b) { return {later_wins<careful>(a.v, b.v) ? b.v : a.v}; }
 
+    static bool wholes(const T* x, i64 n, T* y) {
+        constexpr int L = lanes<T>;
+        Vec<T, L> best;
+        if (!greatest_of_rows(x, n, best)) return false;
+        store<L>(y, best);
+        for (int r = 0; any(best == T(0)) && r < L; ++r) y[r] = first_zero(x + r * n, y[r]);
+        return true;
+    }
+
+    // `best`, but a zero with the sign of the first.
+    static T first_zero(const T* x, T best) {
+        for (; best == 0; ++x)
+            if (*x == 0) return *x;
+        return best;
+    }
+
     // No NaN here, so only the sign of a zero depends on the order.
     static Cell<1> run(Source s, i64 i, i64 n) {
         constexpr int L = lanes<T>;
@@ -126,11 +158,7 @@ struct MaxValue {
         for (; j + L <= n; j += L) { auto v = load<L>(x + j); c[0] = v > c[0] ? v : c[0]; }
         auto v = load<L>(x + n - L);
         for (int w = 0; w < 4; ++w) v = c[w] > v ? c[w] : v;
-        T best = fold<L>(v, [](auto a, auto b) { return b > a ? b : a; });
-        if (best == 0)
-            for (j = 0; j < n; ++j)
-                if (x[j] == 0) return {x[j]};
-        return {best};
+        return {first_zero(x, fold<L>(v, [](auto a, auto b) { return b > a ? b : a; }))};
     }
 };
 
@@ -423,33 +451,99 @@ T sum_of_winners(const T* x, const T* t, i64 n, T best, i64& winners) {
     return total;
 }
 
+// For each of L rows of cells, whose greatest are known: f(row, winning lanes, those of them not seen before, place) for all
+// its vectors. Returns how many winners each row has.
+template <class T, class F>
+inline Vec<Int<T>, lanes<T>> each_winner_of_rows(const T* x, i64 n, Vec<T, lanes<T>> best, F&& f) {
+    constexpr int L = lanes<T>;
+    const auto fresh = iota<L, Int<T>>(0, 1) >= static_cast<Int<T>>(L - n % L);
+    Vec<Int<T>, L> winners[L];
+#pragma GCC unroll 16
+    for (int r = 0; r < L; ++r) {
+        const auto top = splat<L>(best[r]);
+        Vec<Int<T>, L> mine{};
+        for (i64 i = r * n; i + L <= (r + 1) * n; i += L) {
+            const auto wins = load<L>(x + i) == top;
+            mine -= wins, f(r, wins, wins, i);
+        }
+        if (n % L) {
+            const auto wins = load<L>(x + (r + 1) * n - L) == top;
+            mine -= wins & fresh, f(r, wins, wins & fresh, (r + 1) * n - L);
+        }
+        winners[r] = mine;
+    }
+    return fold_each<L>(winners, [](auto a, auto b) { return a + b; });
+}
+
+// L small planes at once; false if that needs a closer look.
 template <class T>
-void one_window_jvp(i64 planes, i64 n, const T* x, const T* t, T* dy, Ties ties) {
-    for (i64 p = 0; p < planes; ++p, x += n, t += n) {
-        const T best = greatest(x, n);
-        i64 winners = 1;
-        if (ties == Ties::first) dy[p] = t[first_winner(x, n, best)];
-        else dy[p] = sum_of_winners(x, t, n, best, winners);
-        if (ties == Ties::split) dy[p] /= static_cast<T>(winners);
+bool one_window_jvps(i64 n, const T* x, const T* t, T* dy, Ties ties) {
+    constexpr int L = lanes<T>;
+    Vec<T, L> best, sum[L];
+    if (!greatest_of_rows(x, n, best)) return false;
+    for (auto& s : sum) s = splat<L>(-T(0));  // -0 changes no sum
+    const auto winners = each_winner_of_rows(x, n, best, [&](int r, auto, auto wins, i64 i) {
+        sum[r] += wins ? load<L>(t + i) : splat<L>(-T(0));
+    });
+    if (ties == Ties::first && any(winners > 1)) return false;
+    auto total = fold_each<L>(sum, [](auto a, auto b) { return a + b; });
+    if (ties == Ties::split) total /= __builtin_convertvector(winners, Vec<T, L>);
+    store<L>(dy, total);
+    return true;
+}
+
+template <class T>
+bool one_window_vjps(i64 n, const T* x, const T* g, T* dx, Ties ties) {
+    constexpr int L = lanes<T>;
+    Vec<T, L> best;
+    if (ties == Ties::split || !greatest_of_rows(x, n, best)) return false;
+    const auto winners = each_winner_of_rows(x, n, best, [&](int r, auto wins, auto, i64 i) {
+        store<L>(dx + i, wins ? splat<L>(g[r]) : splat<L>(T(0)));
+    });
+    return ties == Ties::all || !any(winners > 1);
+}
+
+// Calls some(p) for L planes from p on, and one(p) for single planes where that is false or there are no L.
+template <class T, class Some, class One>
+inline void by_planes(i64 planes, i64 n, Some&& some, One&& one) {
+    constexpr int L = lanes<T>;
+    for (i64 p = 0; p < planes;) {
+        const i64 next = std::min<i64>(planes, p + L);
+        if (n >= L && n <= block_terms && next - p == L && some(p)) p = next;
+        for (; p < next; ++p) one(p);
     }
 }
 
 template <class T>
+void one_window_jvp(i64 planes, i64 n, const T* x, const T* t, T* dy, Ties ties) {
+    auto one = [&](i64 p) {
+        const T *xp = x + p * n, *tp = t + p * n, best = greatest(xp, n);
+        i64 winners = 1;
+        if (ties == Ties::first) dy[p] = tp[first_winner(xp, n, best)];
+        else dy[p] = sum_of_winners(xp, tp, n, best, winners);
+        if (ties == Ties::split) dy[p] /= static_cast<T>(winners);
+    };
+    by_planes<T>(planes, n, [&](i64 p) { return one_window_jvps(n, x + p * n, t + p * n, dy + p, ties); }, one);
+}
+
+template <class T>
 void one_window_vjp(i64 planes, i64 n, const T* x, const T* g, T* dx, Ties ties) {
-    for (i64 p = 0; p < planes; ++p, x += n, dx += n) {
-        const T best = greatest(x, n);
+    auto one = [&](i64 p) {
+        const T *xp = x + p * n, best = greatest(xp, n);
+        T* to = dx + p * n;
         if (ties == Ties::first) {
-            sweep<T>(n, [&]<int N>(i64 i) { store<N>(dx + i, splat<N>(T(0))); });
-            dx[first_winner(x, n, best)] = g[p];
-            continue;
+            sweep<T>(n, [&]<int N>(i64 i) { store<N>(to + i, splat<N>(T(0))); });
+            to[first_winner(xp, n, best)] = g[p];
+            return;
         }
         i64 winners = 1;
-        if (ties == Ties::split) sum_of_winners(x, x, n, best, winners);
+        if (ties == Ties::split) sum_of_winners(xp, xp, n, best, winners);
         const T share = g[p] / static_cast<T>(winners);
-        each_winner(x, n, best, [&]<int N>(i64 i, auto wins) {
-            store<N>(dx + i, wins ? splat<N>(share) : splat<N>(T(0)));
+        each_winner(xp, n, best, [&]<int N>(i64 i, auto wins) {
+            store<N>(to + i, wins ? splat<N>(share) : splat<N>(T(0)));
         });
-    }
+    };
+    by_planes<T>(planes, n, [&](i64 p) { return one_window_vjps(n, x + p * n, g + p, dx + p * n, ties); }, one);
 }
 
 // ---- the derivative of windows that share no cell ------------------------------------------------------------------
@@ -798,6 +892,121 @@ private:
     i64 ask_[4][most_taps], asks_[4] = {};
 };
 
+// ---- the derivative of small planes, L of them at a time -----------------------------------------------------------
+
+// dx where ties go to the first: planes lie side by side, one to a lane, so that every cell of every window is one vector,
+// whatever the windows.
+template <class T>
+class Planes {
+    using I = Int<T>;
+    static constexpr int L = lanes<T>;
+    // A window is walked a second time to hand out its cotangents, or, if it is large, its winners are written singly.
+    static constexpr i64 most_cells = 4096, most_window = 32, asked_window = 9;
+
+public:
+    static bool suits(const Pool& pool) {
+        i64 rows = 1;
+        for (int a = 0; a + 1 < pool.rank; ++a) rows *= pool.axes[a].most;
+        return pool.cells_in <= most_cells && pool.cells_out > 0 && pool.cells_out <= most_cells && rows <= WindowRows::most &&
+               pool.window <= most_window && pool.transposed && pool.transposed->window <= block_terms;
+    }
+
+    explicit Planes(const Pool& pool) : pool_(pool) {
+        i64 size = 1;
+        for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].n;
+    }
+
+    // As many planes as there are groups of L; returns how many these are.
+    i64 operator()(i64 planes, const T* x, const T* g, T* dx) const {
+        const i64 n = pool_.cells_in, m = pool_.cells_out, groups = planes / L;
+        const i64 each = std::clamp<i64>((24 << 10) / (n * L), 1, std::max<i64>(1, groups));
+        auto task = [&](i64 i) {
+            for (i64 p = i * each * L; p < std::min(groups, (i + 1) * each) * L; p += L) some(x + p * n, g + p * m, dx + p * n);
+        };
+        const i64 tasks = (groups + each - 1) / each;
+        if (tasks <= 1) task(0);
+        else parallel_for(tasks, task);
+        return groups * L;
+    }
+
+private:
+    void some(const T* x, const T* g, T* dx) const {
+        const i64 n = pool_.cells_in, m = pool_.cells_out;
+        T* cells = static_cast<T*>(scratch((2 * n + m + 2 * L) * L * sizeof(T)));
+        T *sums = cells + n * L, *given = sums + (n + L) * L;
+        to_columns(x, n, n, cells), to_columns(g, m, m, given);
+        std::memset(static_cast<void*>(sums), 0, n * L * sizeof(T));
+        const bool nan = scan_special<false>(cells, n * L);
+        if (has_negative_zero(given, m * L)) {  // a sum of -0 alone is -0
+            if (nan) windows<true, true>(cells, given, sums);
+            else windows<false, true>(cells, given, sums);
+        }
+        if (nan) windows<true, false>(cells, given, sums);
+        else windows<false, false>(cells, given, sums);
+        to_rows(sums, n, dx, n);
+    }
+
+    // Every winner is set to -0 if `mark`, else its cotangent is added to it.
+    template <bool careful, bool mark>
+    void windows(const T* cells, const T* given, T* sums) const {
+        const int outer = pool_.rank - 1;
+        const PoolAxis& ax = pool_.axes[outer];
+        WindowRows rows;
+        i64 o[max_axes] = {};
+        for (int a = outer; a >= 0;) {
+            const i64 start = rows.look(pool_.axes, outer, size_, o), many = rows.many;
+            for (i64 q = 0; q < ax.m; ++q, given += L) {
+                const i64 at = start + ax.first[q], count = ax.count[q];
+                if (many == 1 && count == 3) window<careful, mark, 1, 3>(rows, ax, at, count, cells, given, sums);
+                else if (many == 2 && count == 2) window<careful, mark, 2, 2>(rows, ax, at, count, cells, given, sums);
+                else if (many == 3 && count == 3) window<careful, mark, 3, 3>(rows, ax, at, count, cells, given, sums);
+                else if (many * count > 0) window<careful, mark, 0, 0>(rows, ax, at, count, cells, given, sums);
+            }
+            for (a = outer - 1; a >= 0 && ++o[a] == pool_.axes[a].m; --a) o[a] = 0;
+        }
+    }
+
+    // R rows of K cells, or as many as there are, the first at place `at`.
+    template <bool careful, bool mark, int R, int K>
+    [[gnu::always_inline]] static void window(const WindowRows& rows, const PoolAxis& ax, i64 at, i64 count, const T* cells,
+                                              const T* given, T* sums) {
+        const i64 many = R ? R : rows.many, taps = K ? K : count, step = ax.step * L;
+        auto each = [&](auto f) {
+            I next = 0;
+            for (i64 r = 0; r < many; ++r)
+                for (i64 k = 0, i = (at + rows.at[r]) * L; k < taps; ++k, i += step) f(i, next++);
+        };
+        auto best = load<L>(cells + (at + rows.at[0]) * L);
+        const auto share = load<L>(given), nothing = splat<L>(-T(0));  // -0 changes no sum
+        if (many * taps > asked_window) {
+            const auto lane = iota<L, I>(0, 1);
+            auto place = lane + static_cast<I>((at + rows.at[0]) * L);
+            each([&](i64 i, I) {
+                const auto v = load<L>(cells + i);
+                const auto later = later_wins<careful>(best, v);
+                best = later ? v : best, place = later ? lane + static_cast<I>(i) : place;
+            });
+            for (int l = 0; l < L; ++l) sums[place[l]] = mark ? -T(0) : sums[place[l]] + share[l];
+            return;
+        }
+        Vec<I, L> winner{};
+        each([&](i64 i, I next) {
+            const auto v = load<L>(cells + i);
+            const auto later = later_wins<careful>(best, v);
+            best = later ? v : best, winner = later ? splat<L>(next) : winner;
+        });
+        each([&](i64 i, I next) {
+            const auto wins = winner == next;
+            const auto sum = load<L>(sums + i);
+            if constexpr (mark) store<L>(sums + i, wins ? nothing : sum);
+            else store<L>(sums + i, sum + (wins ? share : nothing));
+        });
+    }
+
+    const Pool& pool_;
+    i64 size_[max_axes];  // cells of one step along an axis
+};
+
 }  // namespace
 
 template <class T>
@@ -849,6 +1058,11 @@ void max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T
         return over_parts(pool, planes, [&](i64 p0, i64 p1, i64, i64) {
             one_window_vjp(p1 - p0, n, x + p0 * n, g + p0, dx + p0 * n, ties);
         });
+    if (ties == Ties::first && Planes<T>::suits(pool)) {
+        const i64 done = Planes<T>(pool)(planes, x, g, dx);
+        planes -= done, x += done * n, g += done * pool.cells_out, dx += done * n;
+        if (planes == 0) return;
+    }
     if (ties == Ties::first && Tiles<T>::suits(pool)) return Tiles<T>(pool, x + planes * n, g + planes * pool.cells_out)(planes, x, g, dx);
     if (ties == Ties::first && Claims<T>::suits(pool)) return Claims<T>(pool, x + planes * n)(planes, x, g, dx);
     if (ties == Ties::first) {

@@ -37,7 +37,7 @@ void smooth_max_pool(const Pool&, i64 planes, const T* x, T* y, T beta, bool inc
 template <class T>
 void smooth_max_pool_jvp(const Pool&, i64 planes, const T* x, const T* t, T* dy, T beta, T dbeta, bool include_pad);
 template <class T>
-double smooth_max_pool_vjp(const Pool&, i64 planes, const T* x, const T* g, T* dx, T beta, bool include_pad);
+void smooth_max_pool_vjp(const Pool&, i64 planes, const T* x, const T* g, T* dx, T beta, bool include_pad, double* dbeta);
 
 template <class T>
 void lp_pool(const Pool&, i64 planes, const T* x, T* y, T p);

@@ -9,6 +9,7 @@
 //   pad()             an input cell that changes nothing
 //   nothing()         the join of no cells
 //   run(s, i, n)      the join of n contiguous cells
+//   wholes(x, n, y)   where any_order: the joins of L rows of n >= L cells each; false if their cells are special
 //   idempotent        whether join may meet the same cells twice
 //   any_order         whether join may meet cells in any order, except where Order, which meets them all, says it matters
 //   column(x, i, by)  one cell of each of L rows, the first at place i, the others `by` further each
@@ -85,6 +86,30 @@ inline void transpose(V* v) {
         for (int r = 0; r < L / 2; ++r) zip<L>(v[r], v[r + L / 2], w[2 * r], w[2 * r + 1]);
         for (int r = 0; r < L; ++r) v[r] = w[r];
     }
+}
+
+// Lane r of the result joins the lanes of v[r], in any order; v is spent.
+template <int L, class V, class Join>
+inline V fold_each(V* v, Join&& join) {
+    for (int half = L / 2; half > 0; half /= 2)
+        for (int r = 0; r < half; ++r) {
+            V low, high;
+            zip<L>(v[r], v[r + half], low, high);
+            v[r] = join(low, high);
+        }
+    return v[0];
+}
+
+// The vectors of L rows of n >= L cells, one row after the other: f(row, place, which lanes are new), the last vector of
+// a row reaching back over cells that were seen before.
+template <class T, class F>
+[[gnu::always_inline]] inline void each_of_rows(i64 n, F&& f) {
+    constexpr int L = lanes<T>;
+    const auto lane = iota<L, Int<T>>(0, 1);
+    i64 i = 0;
+    for (; i + L <= n; i += L)
+        for (int r = 0; r < L; ++r) f(r, r * n + i, lane >= Int<T>(0));
+    for (int r = 0; i < n && r < L; ++r) f(r, r * n + n - L, lane >= static_cast<Int<T>>(L - (n - i)));
 }
 
 // The join of `taps` cells, `hop` apart, for N neighbouring outputs that lie `S` input cells apart.
@@ -274,7 +299,7 @@ public:
             if (ax.phases[r].regular) staged_ = std::max(staged_, room(ax.phases[r], outputs / ax.period + 2));
         rows_memory_ = (staged_ + (ax.period > 1 ? outputs + 2 * ax.period : 0)) * rows_at_once(ax) + 4 * L;
         const bool both = pool.rank == 2 && !pool.axes[0].identity && !ax.identity && !levels_[0].sparse;
-        group_ = both || pool.rank == 1 ? std::clamp<i64>(2048 / std::max<i64>(1, pool.cells_in), 1, most_rows) : 1;
+        group_ = both || pool.rank == 1 ? few(2048 / std::max<i64>(1, pool.cells_in)) : 1;
         group_memory_ = pool.rank == 2 && group_ > 1 ? group_ * pool.axes[0].n * ax.m + 2 * L : 0;
         i64 most = 0;
         for (int a = 0; a + 1 < pool.rank; ++a) most = std::max(most, pool.axes[a].most);
@@ -636,7 +661,13 @@ private:
     }
 
     static i64 rows_at_once(const PoolAxis& ax) {
-        return std::clamp<i64>(scan_bytes / (ax.n * static_cast<i64>(sizeof(T)) + 1), 1, most_rows);
+        return few(scan_bytes / (ax.n * static_cast<i64>(sizeof(T)) + 1));
+    }
+
+    // So many rows at a time, whole groups of L where there are as many.
+    static i64 few(i64 count) {
+        count = std::clamp<i64>(count, 1, most_rows);
+        return count < L ? count : count / L * L;
     }
 
     // The cells from the first that is read to the last, over `count` rows.
@@ -651,6 +682,8 @@ private:
 
     bool some_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory,
                    bool plain) const {
+        if constexpr (Op::any_order)
+            if (ax.whole && count >= L && ax.n >= L && wholes(ax.n, x, count, out)) return false;
         bool special = !plain && scan_rows(ax, x, count, o0, o1);
         if (special)
             for (i64 r = 0; r < count; ++r)
@@ -681,6 +714,15 @@ private:
         } else {
             slide<3>(ax, x, base, count, o0, o1, out, pitch, memory);
         }
+    }
+
+    // Rows that are one window each, L at a time.
+    static bool wholes(i64 n, const T* x, i64 count, Ref out) {
+        for (i64 r = 0; r < count; r += L) {
+            if (r + L > count) r = count - L;
+            if (!Op::wholes(x + r * n, n, out.v + r)) return false;
+        }
+        return true;
     }
 
     // Short windows without a common rhythm that vectors could follow.

@@ -95,15 +95,16 @@ void smooth_max_pool_jvp(const Pool& pool, i64 planes, const T* x, const T* t, T
 }
 
 template <class T>
-double smooth_max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T beta, bool include_pad) {
-    return weighted_pool_vjp(SmoothMax<T>(pool, beta, include_pad), pool, planes, x, g, dx);
+void smooth_max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T beta, bool include_pad,
+                         double* dbeta) {
+    weighted_pool_vjp(SmoothMax<T>(pool, beta, include_pad), pool, planes, x, g, dx, dbeta);
 }
 
 template void smooth_max_pool<float>(const Pool&, i64, const float*, float*, float, bool);
 template void smooth_max_pool<double>(const Pool&, i64, const double*, double*, double, bool);
 template void smooth_max_pool_jvp<float>(const Pool&, i64, const float*, const float*, float*, float, float, bool);
 template void smooth_max_pool_jvp<double>(const Pool&, i64, const double*, const double*, double*, double, double, bool);
-template double smooth_max_pool_vjp<float>(const Pool&, i64, const float*, const float*, float*, float, bool);
-template double smooth_max_pool_vjp<double>(const Pool&, i64, const double*, const double*, double*, double, bool);
+template void smooth_max_pool_vjp<float>(const Pool&, i64, const float*, const float*, float*, float, bool, double*);
+template void smooth_max_pool_vjp<double>(const Pool&, i64, const double*, const double*, double*, double, bool, double*);
 
 }  // namespace lunette::LN_ISA

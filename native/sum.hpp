@@ -102,6 +102,16 @@ struct Sum {
         return {total};
     }
 
+    static bool wholes(const T* x, i64 n, T* y) {
+        constexpr int L = lanes<T>;
+        if (n > block_terms) return false;
+        Vec<T, L> sum[L];
+        for (auto& v : sum) v = splat<L>(pad());
+        each_of_rows<T>(n, [&](int r, i64 i, auto fresh) { sum[r] += fresh ? load<L>(x + i) : splat<L>(pad()); });
+        store<L>(y, fold_each<L>(sum, [](auto a, auto b) { return a + b; }));
+        return true;
+    }
+
     static Cell<lanes<T>> column(const T* x, i64, i64) { return {load<lanes<T>>(x)}; }
     template <class F>
     static void arrays(Ref a, Ref b, F&& f) { f(a.v, b.v); }

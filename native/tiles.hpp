@@ -52,9 +52,10 @@ inline void each_tile_row(const Pool& pool, const i64* size, WindowRows& rows, i
     }
     i64 o[max_axes] = {o0}, output = o0 * (pool.cells_out / top.m);
     const PoolAxis& near = pool.axes[outer - 1];
+    const i64 end = outer == 1 && o1 < top.m ? top.first[o1] : near.n;  // rows from there on may be another thread's
     for (;;) {
         const i64 at = rows.look(pool.axes, outer, size, o);
-        const i64 left = pool.transposed->has_empty ? 0 : (near.n - near.last(o[outer - 1])) * last.n;
+        const i64 left = pool.transposed->has_empty ? 0 : (end - near.last(o[outer - 1])) * last.n;
         f(at, rows.at, rows.many, output, last.m, left);
         output += last.m;
         int a = outer - 1;
@@ -62,6 +63,71 @@ inline void each_tile_row(const Pool& pool, const i64* size, WindowRows& rows, i
         if (a == 0 && ++o[0] == o1) return;
     }
 }
+
+// dx of windows that share no cell: every share is written to all cells of its window, other cells are zeroed.
+template <class T>
+class Spread {
+    static constexpr int L = lanes<T>;
+
+public:
+    explicit Spread(const Pool& pool) : pool_(pool), ax_(pool.axes[pool.rank - 1]) {
+        i64 size = 1;
+        for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].n;
+    }
+
+    // The outputs o0..o1-1 of axis 0 of a plane: share and dx are where output 0 and cell 0 are, or would be.
+    void operator()(WindowRows& rows, i64 o0, i64 o1, const T* share, T* dx) const {
+        const i64 stride = ax_.stride == ax_.taps ? ax_.stride : 0;
+        if (stride == 1) part<1>(rows, o0, o1, share, dx);
+        else if (stride == 2) part<2>(rows, o0, o1, share, dx);
+        else if (stride == 4) part<4>(rows, o0, o1, share, dx);
+        else part<0>(rows, o0, o1, share, dx);
+    }
+
+private:
+    template <int S>
+    void part(WindowRows& rows, i64 o0, i64 o1, const T* share, T* dx) const {
+        each_tile_row(pool_, size_, rows, o0, o1, dx, [&](i64 at, const i64* places, i64 many, i64 o, i64 m, i64 left) {
+            for (i64 r = 0; r < many; ++r) {
+                T* to = dx + at + places[r];
+                row<S>(share + o, m, to, left);
+                if (pool_.rank > 1)
+                    for (i64 i = m * ax_.stride; i < ax_.n; ++i) to[i] = 0;
+            }
+        });
+    }
+
+    // S = 0 is any stride.
+    template <int S>
+    void row(const T* share, i64 m, T* to, i64 left) const {
+        if constexpr (S == 0) {
+            const i64 stride = ax_.stride, k = ax_.taps;
+            for (i64 q = 0; q < m; ++q, to += stride) {
+                for (i64 i = 0; i < k; ++i) to[i] = share[q];
+                for (i64 i = k; i < stride; ++i) to[i] = 0;
+            }
+        } else {
+            auto some = [&](const T* from, T* at) {
+                Vec<T, L> v[S];
+                for (auto& e : v) e = load<L>(from);
+                interleave<S, false, T>(v, at);
+            };
+            i64 q = 0;
+            for (; q + L <= m; q += L) some(share + q, to + q * S);
+            if (q == m) return;
+            // The rest of a row: what is written too much is written again.
+            if (m >= L) return some(share + m - L, to + (m - L) * S);
+            if (left >= S * L) return some(share, to);
+            T out[S * L];
+            some(share, out);
+            std::memcpy(static_cast<void*>(to), out, m * S * sizeof(T));
+        }
+    }
+
+    const Pool& pool_;
+    const PoolAxis& ax_;
+    i64 size_[max_axes];  // cells of one step along an axis
+};
 
 }  // namespace
 }  // namespace lunette::LN_ISA

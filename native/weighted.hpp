@@ -13,6 +13,7 @@
 #pragma once
 #include "elementary.hpp"
 #include "sum.hpp"
+#include "tiles.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
@@ -260,23 +261,26 @@ void weighted_pool_jvp(const Model& given, const Pool& pool, i64 planes, const T
     });
 }
 
-// dx = sum over outputs of weight * g; returns sum of g * (d value / d beta). The sum of g * weight * x over outputs and
-// their cells is the sum of x * dx, so the slope takes the cells of dx that a block writes and the values of its outputs.
+// dx = sum over outputs of weight * g; *total_slope, if wanted, = sum of g * (d value / d beta). The sum of g * weight * x over
+// outputs and their cells is the sum of x * dx, so the slope takes the cells of dx that a block writes and the values of its
+// outputs.
 template <class Model, class T>
-double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T* x, const T* g, T* dx) {
+void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T* x, const T* g, T* dx,
+                       double* total_slope) {
+    const bool sloped = Model::has_slope && total_slope;
+    if (sloped) *total_slope = 0;
     if (planes == 0 || pool.cells_out == 0) {
         std::memset(static_cast<void*>(dx), 0, planes * pool.cells_in * sizeof(T));
-        return 0;
+        return;
     }
-    double slope_of_empty = 0;
     const PoolAxis& ax = pool.axes[0];
     const i64 rest = pool.cells_out / ax.m;
     auto empty_row = [&](i64 o) { return pool.cells_in == 0 || ax.count[o] == 0; };
-    for (i64 o = 0; Model::has_slope && o < ax.m; ++o)  // these outputs belong to no block of inputs
+    for (i64 o = 0; sloped && o < ax.m; ++o)  // these outputs belong to no block of inputs
         for (i64 p = 0; empty_row(o) && p < planes; ++p)
             for (i64 i = o * rest; i < (o + 1) * rest; ++i)
-                slope_of_empty -= g[p * pool.cells_out + i] * given.look(pool, x, i).value / given.beta();
-    if (pool.cells_in == 0) return slope_of_empty;
+                *total_slope -= g[p * pool.cells_out + i] * given.look(pool, x, i).value / given.beta();
+    if (pool.cells_in == 0) return;
 
     const bool even = pool.transposed;
     const Pool& back = even ? *pool.transposed : pool;
@@ -284,7 +288,9 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
     Reducer<Sum<T>> forward(pool, nullptr), backward(back, nullptr);
     const i64 n0 = ax.n, rin = pool.cells_in / n0;
     // Blocks of inputs; each needs the outputs that read it, and the inputs those read.
-    const i64 rows = even ? std::min(n0, std::max<i64>(2 * ax.span(), (24 << 10) / rin + 1)) : n0;
+    i64 rows = even ? std::min(n0, std::max<i64>(2 * ax.span(), (24 << 10) / rin + 1)) : n0;
+    const bool tiles = share_no_cell(pool) && (rows == n0 || ax.tiled);
+    if (tiles && rows < n0) rows = rows / ax.stride * ax.stride;  // blocks end where windows do
     const i64 blocks = (n0 + rows - 1) / rows;
     auto ranges = [&](i64 b, i64& i0, i64& i1, i64& o0, i64& o1, i64& lo, i64& hi) {
         i0 = b * rows, i1 = std::min(n0, i0 + rows), o0 = 0, o1 = ax.m;
@@ -302,6 +308,7 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
     const i64 group = blocks == 1 ? std::clamp<i64>((24 << 10) / pool.cells_in, 1, planes) : 1;
     const i64 tasks = (planes + group - 1) / group * blocks;
     double* slopes = static_cast<double*>(scratch(tasks * sizeof(double), 1));
+    const Spread<T> spread(pool);
 
     auto task = [&](i64 index) {
         Model model = given;
@@ -314,6 +321,7 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
         T* s = Sum<T>::make(memory, results).v;
         T* q = Sum<T>::make(memory, results + 8 * lanes<T>).v;
         const i64 n = (o1 - o0) * rest;
+        WindowRows window_rows;
         double slope = 0;
         for (i64 p = index / blocks * group; p < std::min(planes, (index / blocks + 1) * group); ++p) {
             const T *xp = x + p * pool.cells_in, *gp = g + p * pool.cells_out;
@@ -322,14 +330,15 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
                 return !empty_row(o) && ax.first[o] >= i0 && ax.first[o] < i1;
             };
             if (fast && block.start(model, xp, o0, o1) && all_tame(gp + o0 * rest, n) &&
-                (!Model::has_slope || sizeof(T) == 4 || block.tame(xp))) {
+                (!sloped || sizeof(T) == 4 || block.tame(xp))) {
                 block.sums(model, s, memory);
                 model.denominators(s, n, q);
                 each_vector<T>(n, [&]<int N>(i64 i) { store<N>(q + i, load<N>(gp + o0 * rest + i) / load<N>(q + i)); });
-                backward.run(0, origin<T>(q, o0 * rest), 0, i0, i1, {to}, memory);
+                if (tiles) spread(window_rows, o0, o1, origin<T>(q, o0 * rest), dx + p * pool.cells_in);
+                else backward.run(0, origin<T>(q, o0 * rest), 0, i0, i1, {to}, memory);
                 block.times_weights(model, i0, i1, to);
                 if (back.has_empty) clear_unread(back, i0, i1, to);
-                if constexpr (Model::has_slope) {
+                if (sloped) {
                     model.values(s, n, s);
                     const i64 a = std::clamp(i0, lo, hi), b = std::clamp(i1, a, hi);  // others are read by no window
                     double sum = dot(xp + a * rin, to + (a - i0) * rin, (b - a) * rin);
@@ -351,21 +360,19 @@ double weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const
                     if (w != 0) moment += w * xp[c];
                     to[c - i0 * rin] += static_cast<T>(w * gp[o]);
                 });
-                if (Model::has_slope && mine(o / rest)) moment -= window.value;
-                if (Model::has_slope) slope += gp[o] * (moment / model.beta());
+                if (sloped && mine(o / rest)) moment -= window.value;
+                if (sloped) slope += gp[o] * (moment / model.beta());
             }
         }
         slopes[index] = slope;
     };
     if (tasks == 1) task(0);
     else parallel_for(tasks, task);
-    double total = slope_of_empty;
     for (i64 i = 0; i < tasks; i += block_terms) {
         double part = 0;
         for (i64 j = i; j < std::min(tasks, i + block_terms); ++j) part += slopes[j];
-        total += part;
+        if (sloped) *total_slope += part;
     }
-    return total;
 }
 
 }  // namespace

@@ -599,9 +599,9 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 
 
 def _options(function: Callable[..., Any], kind: type[Op], options: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """The options in order, where they are all there is: known names, none of them an array."""
+    """The options in order, where all names are known; arrays may be among the names."""
     defaults = defaults_of(function, kind)
-    if not options.keys() <= defaults.keys():
+    if not all(n in defaults or n in kind.arrays for n in options):
         return None
     return tuple([options.get(n, d) for n, d in defaults.items()])
 
@@ -628,8 +628,9 @@ def _derived_quickly(
     ordered = _options(function, kind, options)
     if ordered is None or not all(map(is_plain, ordered)):
         return None
-    absent = (None,) * (len(kind.arrays) - len(primals))
-    given = (*primals, *absent, *others)
+    if any(n in options for n in kind.arrays[: len(primals)]):
+        return None
+    given = (*primals, *map(options.get, kind.arrays[len(primals) :]), *others)
     results = []
     for derived in asked:
         if len(given) != len(derived.arrays):
