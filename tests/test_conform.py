@@ -281,6 +281,7 @@ ALSO: dict[Callable[..., Any], set[str]] = {  # other classes that the same mist
     last_winner: {"nan", "signed zero"},
     counts_from_one: {"nan", "tie"},
     keeps_the_sign: {"overflow", "underflow", "infinity"},
+    half_of_everything: {"underflow"},
 }
 
 
@@ -602,7 +603,7 @@ KNOWN = """
 [[known]]
 name = "halves"
 ops = ["global_max_pool"]
-kinds = ["value"]
+kinds = ["value", "underflow"]
 reason = "It is meant to."
 example = { shapes = [[1, 1, 1]], options = { spatial = 1 }, data = "ones" }
 """

@@ -76,7 +76,7 @@ class Tinygrad(Backend):
         tinygrad = self.load()
         call = self.call(case)
         assert isinstance(call, Call), call
-        tensors = [tinygrad.Tensor(np.ascontiguousarray(a), requires_grad=True) for a in data.primals]
+        tensors = [tinygrad.Tensor(np.ascontiguousarray(a)) for a in data.primals]
         x, *rest = tensors
         y = getattr(x, call.function)(*rest, **call.arguments)
         if case.mode == "vjp":
