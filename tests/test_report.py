@@ -90,6 +90,16 @@ def test_a_narrow_terminal_keeps_every_number() -> None:
     assert "212" in text and all(len(line) <= 80 for line in text.splitlines() if line not in to_copy)
 
 
+def test_findings_that_look_alike_have_names_of_their_own() -> None:
+    report = replace(specimen(), findings=specimen().findings * 2)
+    names = keys(report.findings)
+    assert names[0] == "max_pool--crash--crashed" and names[2] == "avg_pool--divisor--gradient--vjp"
+    assert len(set(names)) == len(names) == 18
+    tests = [t.get("name") for t in ET.fromstring(junit([report]).split("\n", 1)[1]).iter("testcase")]
+    articles = [e.get("id") for e in ET.fromstring(html([report])).iter("article")]
+    assert set(names) <= set(tests) and set(names) == set(articles)
+
+
 # ---- JUnit
 
 
