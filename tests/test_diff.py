@@ -17,6 +17,10 @@ def test_a_dialect_does_not_differ_from_itself() -> None:
         assert len(diff(name, name, "max_pool", largest=1)) == 0
 
 
+def test_dialects_are_found_by_their_other_names() -> None:
+    assert [dialect(n).name for n in ("pytorch", "tensorflow", "onnx")] == ["torch", "tf", "onnx22"]
+
+
 def ways(first: str, second: str, op: str, **more: Any) -> set[tuple[str, tuple[str, ...]]]:
     return {(d.kind, d.options) for d in diff(first, second, op, **more)}
 
