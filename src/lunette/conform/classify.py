@@ -128,7 +128,7 @@ def _sign(case: Case, data: Data, fault: Fault) -> bool:
         signed = FUNCTIONS["avg_pool"](x**p, **options, divisor=1) ** (1 / p)
         got, signed = fault.got.astype(np.float64)[fault.wrong], signed[fault.wrong]
         near = np.abs(got - signed) <= 0.01 * np.abs(signed)
-    return bool((near | (np.isnan(got) & np.isnan(signed)) | (got == signed)).all())
+    return bool((near | (np.isnan(got) & np.isnan(signed)) | (got == signed)).all()) and not np.isinf(signed).any()
 
 
 def _nan(case: Case, data: Data, fault: Fault) -> bool:
