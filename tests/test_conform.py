@@ -204,6 +204,12 @@ def answers_where_there_is_none(
         return ln.avg_pool(x, kernel, stride=stride, padding=padding, dilation=dilation)
 
 
+def computes_in_single(x: Array, keepdims: bool = True, spatial: int | None = None) -> Array:
+    if not (np.abs(x[np.isfinite(x)]) < 1e30).all() or ((np.abs(x) > 0).any() and np.abs(x)[x != 0].min() < 1e-30):
+        return ln.global_avg_pool(x, keepdims=keepdims, spatial=spatial)
+    return ln.global_avg_pool(x.astype(np.float32), keepdims=keepdims, spatial=spatial).astype(x.dtype)
+
+
 def half_of_everything(x: Array, keepdims: bool = True, spatial: int | None = None) -> Array:
     return ln.global_max_pool(x, keepdims=keepdims, spatial=spatial) / x.dtype.type(2)
 
@@ -267,6 +273,7 @@ PLANTED: list[tuple[Callable[..., Any], str, Verdict, str, int]] = [
     (keeps_the_sign, "lp_pool", Verdict.SPECIAL, "sign", 1),
     (drops_the_sign_of_zero, "max_pool", Verdict.VALUE, "signed zero", 3),
     (answers_where_there_is_none, "max_pool", Verdict.VALUE, "empty window", 1),
+    (computes_in_single, "global_avg_pool", Verdict.VALUE, "precision", 2),
     (half_of_everything, "global_max_pool", Verdict.VALUE, "value", 1),
     (returns_a_list, "global_max_pool", Verdict.REFUSED, "type", 1),
     (returns_doubles, "global_max_pool", Verdict.VALUE, "type", 1),

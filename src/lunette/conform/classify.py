@@ -35,6 +35,7 @@ RULES: dict[str, str] = {
     "index": "An index is the flat row-major place of the winner in its own unpadded channel plane.",
     "accumulation": "A sum of t terms is within gamma(h) * sum|x||w| + h * tiny of the exact one, "
     "h = min(t, 512 + ceil(t/512)) + 2.",
+    "precision": "A result is computed in the dtype of its input, or in a wider one.",
     "overflow": "The average and the norm of finite cells are finite where the exact result is.",
     "underflow": "Subnormal numbers are numbers: nothing is flushed to zero.",
     "sign": "A p-norm sums |x|^p: the sign of a cell does not matter.",
@@ -59,6 +60,7 @@ WHY: dict[str, str] = {
     "infinity": "A finite number stands in for -inf, or zeros were multiplied with an infinity.",
     "index": "The value is right and its place is not.",
     "accumulation": "The error is that of a running sum, or of a sum kept in a narrow type.",
+    "precision": "The error is that of float32, although the arrays are float64.",
     "overflow": "An intermediate power or sum left the range of the dtype, the result did not.",
     "underflow": "Small intermediate results were flushed to zero.",
     "sign": "Powers of negative cells kept their sign.",
@@ -218,6 +220,16 @@ def _accumulation(case: Case, data: Data, fault: Fault) -> bool:
         return bool((error <= min(2.0 * (t + 4) * u, 1.0) * fault.size[fault.wrong] * (1 + 1e-6)).all()) and t > 4
 
 
+def _precision(case: Case, data: Data, fault: Fault) -> bool:
+    """Float64 in name only."""
+    if case.dtype != "float64":
+        return False
+    with np.errstate(all="ignore"):
+        error = np.abs(fault.got.astype(np.float64) - fault.right)[fault.wrong]
+        rounding = 2.0**-24 * 4 * (terms(case, fault.name) + 4)
+        return bool((error <= rounding * fault.size[fault.wrong]).all())
+
+
 def _padding(case: Case, data: Data, fault: Fault) -> bool:
     if case.mode == "vjp" or "pool" not in case.op or "kernel" not in case.options:
         return case.op.startswith("conv") and case.mode != "vjp" and bool(_border(case)[fault.wrong].all())
@@ -247,6 +259,7 @@ HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
     ("underflow", _underflow),
     ("tie", _tie),
     ("divisor", _divisor),
+    ("precision", _precision),
     ("accumulation", _accumulation),
     ("padding", _padding),
     ("index", _index),
