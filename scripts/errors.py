@@ -1,6 +1,6 @@
 """The picture of docs/rounded.md: how far lunette's fast kernels, PyTorch and JAX are from the nearest float.
 
-    .venv/bin/python scripts/errors.py docs/errors.svg
+Run `.venv/bin/python scripts/errors.py docs/errors.svg`; it needs jax, torch and matplotlib.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 import lunette as ln
 
 mpl.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 LAYERS = {
     "3x3x64, 56x56": ((1, 64, 56, 56), (64, 64, 3, 3), 1, 1),
@@ -31,9 +31,11 @@ def peers(x: Any, w: Any, stride: int, padding: int) -> dict[str, Callable[[], A
     return {
         "lunette fast": lambda: ln.conv(x, w, stride=stride, padding=padding),
         "PyTorch": lambda: torch.conv2d(torch.from_numpy(x), torch.from_numpy(w), None, stride, padding).numpy(),
-        "JAX": lambda: np.asarray(jax.lax.conv(x, w, (stride, stride), "VALID"))
-        if padding == 0
-        else np.asarray(jax.lax.conv_general_dilated(x, w, (stride, stride), pads)),
+        "JAX": lambda: (
+            np.asarray(jax.lax.conv(x, w, (stride, stride), "VALID"))
+            if padding == 0
+            else np.asarray(jax.lax.conv_general_dilated(x, w, (stride, stride), pads))
+        ),
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from far_work import FORGETFUL, count_up, ran_here
+from far_work import FORGETFUL, count_slowly, count_up, ran_here
 from lunette.conform.cluster import Cluster, remote
 from lunette.conform.result import Batch, BatchResult, Report
 from lunette.conform.run import plan, run, run_batch
@@ -130,7 +130,7 @@ def test_the_report_is_that_of_a_local_run(running: Running, tmp_path: Path) -> 
 
 
 def test_an_interrupted_run_leaves_no_work_behind(running: Running) -> None:
-    stream = Cluster(running.address, count_up).map(BATCHES)
+    stream = Cluster(running.address, count_slowly).map(BATCHES)
     next(stream)
     stream.close()
     dask: Any = importlib.import_module("distributed")

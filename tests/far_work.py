@@ -23,6 +23,12 @@ def count_up(batch: Batch) -> BatchResult:
     return BatchResult(batch, tuple(Outcome(c, verdicts[c.seed % 3]) for c in cases))
 
 
+def count_slowly(batch: Batch) -> BatchResult:
+    """A second for each: what is left behind does not end by itself."""
+    time.sleep(1)
+    return count_up(batch)
+
+
 def forgetful_pool(x: Array, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool) -> Array:
     """An average that never counts padding, and forgets ceil_mode for long strides: two things to be found."""
     longest = max(stride) if isinstance(stride, tuple) else stride or 0

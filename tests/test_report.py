@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -88,6 +89,16 @@ def test_a_narrow_terminal_keeps_every_number() -> None:
     text = printed(specimen(), 80)
     to_copy = {clean(t) for f in specimen().findings for t in (f.reproducer, repr(f.case))}
     assert "212" in text and all(len(line) <= 80 for line in text.splitlines() if line not in to_copy)
+
+
+def test_findings_that_look_alike_have_names_of_their_own() -> None:
+    report = replace(specimen(), findings=specimen().findings * 2)
+    names = keys(report.findings)
+    assert names[0] == "max_pool--crash--crashed" and names[2] == "avg_pool--divisor--gradient--vjp"
+    assert len(set(names)) == len(names) == 18
+    tests = [t.get("name") for t in ET.fromstring(junit([report]).split("\n", 1)[1]).iter("testcase")]
+    articles = [e.get("id") for e in ET.fromstring(html([report])).iter("article")]
+    assert set(names) <= set(tests) and set(names) == set(articles)
 
 
 # ---- JUnit
@@ -378,6 +389,36 @@ def test_a_file_that_is_no_report_is_refused(tmp_path: Path) -> None:
         (tmp_path / "x.json").write_text(content, encoding="utf-8")
         result = runner.invoke(app, ["conform", str(tmp_path / "x.json")])
         assert result.exit_code == 2 and "is no report that --json wrote" in words(result.output)
+
+
+NOISY = """import lunette as ln
+
+def pool(x, kernel, stride, padding=0, ceil_mode=False):
+    print("called")
+    return ln.max_pool(x, kernel, stride=stride, padding=padding)
+"""
+
+
+def test_a_function_of_the_folder_is_measured_and_the_run_goes_on_from_its_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    asked = ["conform", "noisy:pool", "--as", "max_pool", "--cases", "20", "--resume", "journal", "--json", "{}.json"]
+    first, again = (
+        runner.invoke(app, [w.format(name) for w in asked] + ["--sarif", "s.sarif"]) for name in ("first", "again")
+    )
+    assert first.exit_code == again.exit_code == 1 and "called" not in first.output
+    one, two = (json.loads((tmp_path / f"{n}.json").read_text(encoding="utf-8")) for n in ("first", "again"))
+    assert one | {"seconds": 0} == two | {"seconds": 0} and "size rule" in {f["kind"] for f in one["findings"]}
+    lines = (tmp_path / "journal").read_text(encoding="utf-8").splitlines()
+    keys_of = [json.dumps(json.loads(line)["batch"]) for line in lines]
+    assert len(keys_of) == len(set(keys_of)) >= 2  # the second run had nothing to do
+    (location, *_) = (r["locations"][0] for r in json.loads((tmp_path / "s.sarif").read_text())["runs"][0]["results"])
+    assert location["physicalLocation"]["artifactLocation"]["uri"] == "noisy.py"
+    assert location["physicalLocation"]["region"]["startLine"] == 3
+    assert location["logicalLocations"][0]["fullyQualifiedName"] == "noisy.pool"
 
 
 # ---- pytest

@@ -204,7 +204,9 @@ class Bar:
 
 
 def diff(
-    first: Annotated[str, typer.Argument(help="a dialect: torch, onnx10, onnx19, onnx22, tensorflow, jax, ...")],
+    first: Annotated[
+        str, typer.Argument(help="torch, onnx10, onnx19, onnx22, tf, keras, jax, equinox, tosa, webnn or lunette")
+    ],
     second: Annotated[str, typer.Argument(help="another one")],
     op: Annotated[list[str] | None, typer.Option(help="only this operator (may be repeated)")] = None,
 ) -> None:

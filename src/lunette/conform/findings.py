@@ -54,7 +54,7 @@ def expected(backend: Backend, case: Case) -> str:
 
 
 def drawing(case: Case) -> str:
-    """What `lunette explain` shows; windows without cells are drawn as those of an average."""
+    """What `lunette explain` shows; windows without cells are drawn as those of a p-norm, which may be empty."""
     options = {n: v for n, v in case.options.items() if n in WINDOW}
     if case.op.startswith("conv"):
         options["kernel"] = case.shapes[1][2:]
@@ -70,4 +70,4 @@ def drawing(case: Case) -> str:
         if refusal.rule not in ("M1", "A1", "S2"):
             return f"no window: {refusal}"
     plain = {n: v for n, v in options.items() if n not in ("beta", "count_include_pad", "divisor")}
-    return str(explain("avg_pool", case.space, **plain))
+    return str(explain("lp_pool", case.space, **plain)).replace("lp_pool", case.op, 1)

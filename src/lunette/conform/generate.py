@@ -103,7 +103,9 @@ def draw(op: str, rng: Rng, space: Space | None = None) -> Case:
         shapes, options = DRAW[family](op, rng, d, space)
         if has_output := Case(op, shapes, options).output is not None:
             break
-    modes = [m for m in modes_of(op) if m in space.modes and (has_output or m == "forward")] or ["forward"]
+    modes = [m for m in modes_of(op) if m in space.modes]
+    if not has_output and "forward" in modes:  # a refusal has no derivative
+        modes = ["forward"]
     data = str(rng.choice(list(DATA_WEIGHTS), p=np.array(list(DATA_WEIGHTS.values())) / sum(DATA_WEIGHTS.values())))
     dtype = str(rng.choice(space.dtypes, p=_towards_first(len(space.dtypes))))
     layout = str(rng.choice(space.layouts, p=_towards_first(len(space.layouts))))

@@ -89,6 +89,8 @@ def _become_worker(backend: Backend, fd: int, log: str) -> None:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        # Notebooks and test runners put objects of their own in the place of these.
+        sys.stdout, sys.stderr = (open(fd, "w", closefd=False) for fd in (1, 2))  # noqa: SIM115
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         faulthandler.disable()  # it would write to the parent's terminal

@@ -16,8 +16,8 @@ from lunette.errors import LunetteError
 
 OPS = ("max_pool", "avg_pool")
 MODES = ("forward", "indices")
-CASES, QUICK_CASES = 80, 20
-FEWER = {"jax": 10, "openvino": 20, "torch-compile": 0}
+CASES, QUICK_CASES = 60, 20
+FEWER = {"jax": 10, "openvino": 10, "torch-compile": 0}
 """These compile every case."""
 QUICK = ("lunette", "onnx-reference")
 """Those that take no time to load."""

@@ -33,12 +33,16 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 
 
+ALSO_CALLED: Final[Mapping[str, str]] = {"pytorch": "torch", "tensorflow": "tf", "onnx": "onnx22"}
+
+
 def dialect(name: str) -> Dialect:
     """A dialect by its name. Rule DI5.
 
     >>> print(dialect("onnx22").express("max_pool", [(1, 3, 8, 8)], {"kernel": 3, "stride": 2, "padding": 1}))
     MaxPool(kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], dilations=[1, 1], ceil_mode=0)
     """
+    name = ALSO_CALLED.get(name, name)
     if name not in DIALECTS:
         hint = meant(name, DIALECTS, "Opsets are part of the name: onnx22.")
         raise ArgumentError("DI5", f"a dialect among {', '.join(DIALECTS)}", shown(name), hint, who="dialect")

@@ -14,6 +14,7 @@ divides by the same numbers as lunette does. The two differ where a converter th
 | DI3  | options have a word in the dialect, or the one value that the dialect always uses      |
 | DI4  | the words mean what was asked                                                          |
 | DI5  | a dialect is one of lunette's, by name                                                 |
+| DI7  | an argument has the form that the dialect's function takes                             |
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from lunette.dialects.meaning import (
     sliding,
     trimmed,
 )
-from lunette.errors import ArgumentError, LunetteError, meant, shown, speaking
+from lunette.errors import ArgumentError, DTypeError, LunetteError, meant, shown, speaking
 from lunette.op import parameters_of
 from lunette.window import padding_pairs, padding_rule, per_axis
 
@@ -147,6 +148,29 @@ def unless_none(value: Any, d: int) -> Any:
     return OMIT if value is None else value
 
 
+def heard(word: Word, value: Any, d: int) -> Any:
+    """An argument as an option. Rule DI7."""
+    try:
+        if value is None and word.default is not None:
+            raise TypeError
+        return word.hear(value, d)
+    except LunetteError:
+        raise
+    except Exception as error:  # whatever a value of another form meets on its way
+        got = f"{word.argument}={shown(value)} of type {type(value).__name__}"
+        raise DTypeError(
+            "DI7", f"{word.argument} for {d} spatial axes, as the document has it", got, "See the framework's document."
+        ) from error
+
+
+def check_length(value: Any, length: int) -> Any:
+    """A list of so many entries; anything else is for rule DI7."""
+    told = list(value)
+    if len(told) != length:
+        raise ValueError
+    return told
+
+
 class Dialect(ABC):
     """One framework at one version of its document."""
 
@@ -160,7 +184,9 @@ class Dialect(ABC):
 
     def meaning(self, op: str, shapes: Shapes, arguments: Arguments, *, lead: int = 2) -> Meaning:
         """What the dialect's document says; raises what the framework itself refuses. `lead` axes come before space."""
-        d = self.rank(op, shapes, arguments, lead)
+        with speaking(f"{self.name} {op}"):
+            self.function(op)
+            d = self.rank(op, shapes, arguments, lead)
         with speaking(f"{self.name} {op}", d):
             return self.read(self.heard(op, shapes, arguments, d), arguments)
 
@@ -180,9 +206,8 @@ class Dialect(ABC):
             raise ArgumentError(
                 "DI2", f"arguments of {function.name.format(d=d)} among ({', '.join(known)})", got, hint
             )
-        options = {
-            w.option: w.hear(arguments[w.argument], d) if w.argument in arguments else w.default for w in function.words
-        }
+        options = {w.option: heard(w, arguments[w.argument], d) for w in function.words if w.argument in arguments}
+        options = {w.option: w.default for w in function.words} | options
         given = dict(function.fixed) | options
         names = [n for n in parameters_of(lookup(op)[0]) if n not in SILENT]
         full = {n: given[n] for n in names if n in given}

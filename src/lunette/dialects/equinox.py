@@ -23,7 +23,6 @@ from typing import Any
 from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, cells, ints
 from lunette.dialects.jax import windows, with_no_windows
 from lunette.dialects.meaning import Corners, Divisor, Meaning, Setting, meaning_of, spans
-from lunette.dialects.torch import counts
 from lunette.errors import ArgumentError, ShapeError
 from lunette.window import Geometry, Reach, Window, padding_pairs, padding_rule
 
@@ -66,7 +65,7 @@ DILATION = Word("dilation", "dilation", 1, ints, ints)
 POOL = (Word("kernel", "kernel_size", REQUIRED, ints, ints), STRIDE, Word("padding", "padding", 0, cells))
 CEIL = Word("ceil_mode", "use_ceil", False)
 CONVOLUTION = (STRIDE, PADDING, DILATION, Word("groups", "groups", 1))
-TARGET = (Word("output_size", "target_shape", REQUIRED, counts),)
+TARGET = (Word("output_size", "target_shape", REQUIRED, ints, ints),)
 
 
 class Equinox(Dialect):
@@ -121,8 +120,7 @@ def pooled(setting: Setting, corners: Corners) -> Meaning:
 
 def partition(setting: Setting, corners: Corners) -> Meaning:
     """Bins that do not overlap."""
-    wanted = counts(setting.options["output_size"], setting.d)
-    window = Window(tuple(Parts(m) for m in wanted))
+    window = Window(tuple(map(Parts, setting.options["output_size"])))
     divisor = Divisor("present", window) if "avg" in setting.op else None
     out = window.out(setting.space)
     return Meaning(setting.op, setting.space, window, out, {"output_size": out}, divisor, corners)

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from lunette.dialects.dialect import REQUIRED, Arguments, Call, Dialect, Function, Word, Words, ints
+from lunette.dialects.dialect import REQUIRED, Arguments, Call, Dialect, Function, Word, Words, check_length, ints
 from lunette.dialects.meaning import (
     CONVOLUTIONS,
     SLIDING,
@@ -34,7 +34,7 @@ from lunette.dialects.meaning import (
     spans,
 )
 from lunette.errors import ArgumentError, ShapeError, shown
-from lunette.window import padding_pairs, padding_rule, per_axis
+from lunette.window import integer, is_sequence, padding_pairs, padding_rule, per_axis
 
 NAMES = {"VALID": "valid", "SAME": "same", "SAME_LOWER": "same_lower"}
 
@@ -48,10 +48,18 @@ def padding_of(value: Any, d: int) -> Any:
     """Rule JX1."""
     if isinstance(value, str):
         return check_name(value, *NAMES)
-    told = tuple(tuple(p) for p in value)
+    told = as_told(value, d)
     if any(p < 0 for pair in told for p in pair):
         raise ArgumentError("JX1", "padding >= 0", f"padding={shown(value)}", "To lunette that is a slice of x first.")
     return told
+
+
+def as_told(value: Any, d: int) -> Any:
+    """A name, or pairs of any integers."""
+    if isinstance(value, str):
+        return value
+    told = [check_length(pair, 2) for pair in check_length(value, d)]
+    return tuple((integer("padding", lo), integer("padding", hi)) for lo, hi in told)
 
 
 def check_name(value: str, *names: str) -> str:
@@ -100,7 +108,7 @@ class Jax(Dialect):
             "lax.conv_transpose",
             (
                 Word("stride", "strides", REQUIRED, ints, ints),
-                Word("padding", "padding", REQUIRED, pairs),
+                Word("padding", "padding", REQUIRED, pairs, as_told),
                 RHS_DILATION,
             ),
             fixed={"groups": 1, "output_padding": 0},
@@ -160,9 +168,9 @@ class Jax(Dialect):
         if op in SLIDING:
             assert shapes[0] is not None
             front = len(shapes[0]) - d
-            told |= {n: tuple(told[n])[front:] for n in PER_AXIS if n in told}
-            if not isinstance(told.get("padding", ""), str):
-                told["padding"] = tuple(told["padding"])[front:]
+            told |= {n: told[n][front:] for n in PER_AXIS if is_sequence(told.get(n))}
+            if is_sequence(told.get("padding", "")):
+                told["padding"] = told["padding"][front:]
         return super().heard(op, shapes, told, d)
 
     def read(self, setting: Setting, arguments: Arguments) -> Meaning:
@@ -172,7 +180,7 @@ class Jax(Dialect):
             got = f"x.shape={setting.x}"
             raise ArgumentError("JX3", f"x of {setting.d + 2} axes, one of them the batch", got, "Take jax.vmap.")
         if setting.op == "conv_transpose":
-            setting = transposed(setting, arguments)
+            setting = transposed(setting)
         if setting.op == "avg_pool":
             setting = replace(setting, options={**setting.options, **divided(arguments.get("divide_by", "kernel"))})
         return with_no_windows(setting, corners)
@@ -220,9 +228,9 @@ def raw(crop: Any, shapes: Shapes, options: Words, d: int) -> Any:
     return tuple(((k - 1) * s - lo, (k - 1) * s - hi + extra) for k, s, extra, (lo, hi) in rows)
 
 
-def transposed(setting: Setting, arguments: Arguments) -> Setting:
+def transposed(setting: Setting) -> Setting:
     """Raw or named padding as what lunette crops and adds. Rule JX2."""
-    padding = arguments["padding"]
+    padding = setting.options["padding"]
     name = check_name(padding, "SAME", "VALID") if isinstance(padding, str) else ""
     if name == "same":
         return replace(setting, options={**setting.options, "padding": "same"})

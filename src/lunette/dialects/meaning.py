@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Literal
 
 from lunette.array import lookup
-from lunette.errors import LunetteError
+from lunette.errors import LunetteError, ShapeError, shown
 from lunette.op import named_request, parameters_of
 from lunette.window import Axis, Bins, Cell, Geometry, Shape, Window, is_sequence, per_axis
 
@@ -185,9 +185,11 @@ class Setting:
     def explicit(self, window: Window) -> dict[str, Any]:
         """The options with one entry per axis and padding in cells."""
         given = {n: v for n, v in self.options.items() if n not in ("spatial", "arithmetic")}
+        axes: Any = window.axes
+        if self.op.startswith("adaptive"):
+            return given | {"output_size": tuple(a.m for a in axes)}
         if self.op not in SLIDING and self.op not in CONVOLUTIONS:
             return given
-        axes: Any = window.axes
         given |= {"stride": self.stride, "dilation": self.dilation, "padding": tuple((a.lo, a.hi) for a in axes)}
         if self.op == "conv_transpose":
             given["output_padding"] = tuple(a.output_padding for a in axes)
@@ -204,7 +206,8 @@ def spans(setting: Setting) -> tuple[int, ...]:
 def rank_of(op: str, shapes: Shapes, options: Mapping[str, Any], lead: int) -> int:
     """How many axes are spatial."""
     if op in CONVOLUTIONS:
-        assert shapes[1] is not None
+        if len(shapes) < 2 or shapes[1] is None or len(shapes[1]) < 2:
+            raise ShapeError("C1", "the shapes of x and of w", f"{shown(shapes)}", "w.ndim is d + 2.")
         return len(shapes[1]) - 2
     told = options.get("kernel", options.get("output_size"))
     if is_sequence(told):

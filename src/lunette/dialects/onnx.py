@@ -30,7 +30,7 @@ from typing import Any
 from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, flag_as_int, int_as_flag, ints
 from lunette.dialects.meaning import SLIDING, Corners, Meaning, Setting, meaning_of
 from lunette.errors import ArgumentError, ShapeError, shown
-from lunette.window import Axis, padding_pairs, padding_rule, per_axis
+from lunette.window import Axis, integer, padding_pairs, padding_rule, per_axis
 
 AUTO_PAD = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 NAMES = {v: k for k, v in AUTO_PAD.items()}
@@ -46,7 +46,7 @@ def begins_then_ends(value: Any, d: int) -> Any:
 
 def pairs_of(value: Any, d: int) -> Any:
     """Rule ON1."""
-    pads = list(value)
+    pads = [integer("pads", p) for p in value]
     if len(pads) != 2 * d:
         raise ArgumentError(
             "ON1", f"{2 * d} pads, all begins and then all ends", f"pads={shown(value)}", "Two per spatial axis."

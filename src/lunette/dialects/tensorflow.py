@@ -31,6 +31,7 @@ from lunette.dialects.dialect import (
     Function,
     Word,
     Words,
+    check_length,
     ints,
     unless_none,
 )
@@ -67,7 +68,7 @@ def every_axis(value: Any, d: int) -> Any:
 def between(value: Any, d: int) -> Any:
     """Rule TF2, the names. The first and the last pair belong to the batch and to the channels."""
     if not isinstance(value, str):
-        return tuple(map(tuple, list(value)[1:-1]))
+        return padding_pairs(check_length(value, d + 2)[1:-1], d)
     if value not in ("SAME", "VALID"):
         raise ArgumentError("TF2", 'padding "SAME" or "VALID"', f"padding={shown(value)}", "Or pad x yourself.")
     return value.lower()
@@ -83,12 +84,17 @@ def over_space(d: int) -> Arguments:
     return {"axis": tuple(range(1, d + 1))}
 
 
+def between_ends(value: Any, d: int) -> Any:
+    """The spatial sizes of a shape with its channels last."""
+    return ints(check_length(value, d + 2)[1:-1], d)
+
+
 STRIDES = Word("stride", "strides", REQUIRED, ints, ints)
 PADDING = Word("padding", "padding", REQUIRED, every_axis, between)
 DILATIONS = Word("dilation", "dilations", 1, ints, ints)
 KSIZE = Word("kernel", "ksize", REQUIRED, ints, ints)
 KEEPDIMS = Word("keepdims", "keepdims", False)
-OUT = Word("output_shape", "output_shape", REQUIRED)
+OUT = Word("output_shape", "output_shape", REQUIRED, hear=between_ends)
 
 
 class TensorFlow(Dialect):
@@ -133,7 +139,7 @@ class TensorFlow(Dialect):
         if setting.op == "conv":
             setting = grouped(setting)
         if setting.op == "conv_transpose":
-            setting = gradient(setting, tuple(arguments["output_shape"])[1:-1])
+            setting = gradient(setting, between_ends(arguments["output_shape"], setting.d))
         return meaning_of(setting, self.corners.get(setting.op, Corners()))
 
 

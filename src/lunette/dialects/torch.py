@@ -21,10 +21,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, Words, ints, unless_none
+from lunette.dialects.dialect import (
+    REQUIRED,
+    Arguments,
+    Dialect,
+    Function,
+    Word,
+    Words,
+    check_length,
+    ints,
+    unless_none,
+)
 from lunette.dialects.meaning import CONVOLUTIONS, SLIDING, Corners, Meaning, Setting, divisor_of, meaning_of, sizes
 from lunette.errors import ArgumentError, ShapeError, shown
-from lunette.window import Bins, Window, is_sequence, padding_pairs
+from lunette.window import Bins, Window, integer, is_sequence, padding_pairs
 
 
 def symmetric(value: Any, d: int) -> Any:
@@ -39,8 +49,14 @@ def symmetric(value: Any, d: int) -> Any:
 
 
 def counts(value: Any, d: int) -> Any:
-    """One entry per axis; None entries stay."""
-    return tuple(value) if is_sequence(value) else (value,) * d
+    """One size per axis, or None."""
+    entries = check_length(value, d) if is_sequence(value) else (value,) * d
+    return tuple(None if m is None else integer("output_size", m) for m in entries)
+
+
+def number(value: Any, d: int) -> float:
+    """As torch converts it."""
+    return float(value)
 
 
 def one_axis(value: Any, d: int) -> Any:
@@ -54,7 +70,7 @@ PADDING = Word("padding", "padding", 0, symmetric)
 DILATION = Word("dilation", "dilation", 1, ints, ints)
 CEIL = Word("ceil_mode", "ceil_mode", False)
 CONVOLUTION = (Word("stride", "stride", 1, ints, ints), PADDING, DILATION, Word("groups", "groups", 1))
-OUTPUT_SIZE = Word("output_size", "output_size", REQUIRED, counts)
+OUTPUT_SIZE = Word("output_size", "output_size", REQUIRED, counts, counts)
 
 
 def kernel(say: Any = ints) -> Word:
@@ -95,7 +111,7 @@ class Torch(Dialect):
         "lp_pool": Function(
             "lp_pool{d}d",
             (
-                Word("p", "norm_type", REQUIRED, lambda p, d: float(p)),
+                Word("p", "norm_type", REQUIRED, number, number),
                 kernel(one_axis),
                 Word("stride", "stride", None, one_axis, ints),
                 CEIL,
@@ -183,7 +199,7 @@ def departures(setting: Setting) -> list[str]:
 
 def adaptive(setting: Setting, corners: Corners) -> Meaning:
     """Bins, of which torch also allows none; and one bin over an empty axis, whose average is that of no cells."""
-    wanted = counts(setting.options["output_size"], setting.d)
+    wanted = setting.options["output_size"]
     if setting.d == 1 and None in wanted:
         raise ArgumentError("PT9", "an integer output_size", f"output_size={shown(wanted)}", "Pass the size itself.")
     asked = tuple(n if m is None else m for m, n in zip(wanted, setting.space, strict=True))

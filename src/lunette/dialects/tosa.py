@@ -20,10 +20,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from lunette.dialects.dialect import REQUIRED, Arguments, Call, Dialect, Function, Word, Words, cells, ints
+from lunette.dialects.dialect import (
+    REQUIRED,
+    Arguments,
+    Call,
+    Dialect,
+    Function,
+    Word,
+    Words,
+    cells,
+    check_length,
+    ints,
+)
 from lunette.dialects.meaning import SLIDING, Corners, Meaning, Setting, Shapes, meaning_of, rank_of
 from lunette.errors import ArgumentError, ShapeError, shown
-from lunette.window import Axis, per_axis
+from lunette.window import Axis, integer, per_axis
 
 
 def in_rows(value: Any, d: int) -> Any:
@@ -33,7 +44,7 @@ def in_rows(value: Any, d: int) -> Any:
 
 def pairs(value: Any, d: int) -> Any:
     """(lo, hi) per axis."""
-    told = list(value)
+    told = [integer("padding", p) for p in check_length(value, 2 * d)]
     return tuple(zip(told[::2], told[1::2], strict=True))
 
 

@@ -26,9 +26,11 @@ class Jax(Backend):
         modes=("forward", "jvp", "vjp"),
         layouts=("contiguous",),
         ties={"max_pool": ("first",), "global_max_pool": ("split",)},
+        thin=3,
     )
     deadline = 40.0
-    default_cases = 1200
+    default_cases = 900
+    tries = 120
     environment: Mapping[str, str] = {
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_X64": "1",

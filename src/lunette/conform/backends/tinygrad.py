@@ -40,9 +40,11 @@ class Tinygrad(Backend):
         layouts=("contiguous",),
         ties={"max_pool": ("split",), "global_max_pool": ("split",)},
         divisors=False,
+        thin=12,
     )
-    deadline = 30.0
-    default_cases = 400
+    deadline = 60.0
+    default_cases = 300
+    tries = 40
     environment: Mapping[str, str] = {"DEV": "PYTHON", "PYTHON": "1", "CACHELEVEL": "0"}
 
     def call(self, case: Case) -> Call | Unsaid:
@@ -72,11 +74,17 @@ class Tinygrad(Backend):
             said["return_indices"] = True
         return Call(function, said, corners=SPLIT)
 
+    def supports(self, case: Case) -> str | None:
+        """Nothing large: the device interprets one cell after the other."""
+        if case.size > 4096 or max(case.per_axis("kernel"), default=1) > 4096:
+            return "too large for tinygrad's PYTHON device"
+        return super().supports(case)
+
     def run(self, case: Case, data: Data) -> Any:
         tinygrad = self.load()
         call = self.call(case)
         assert isinstance(call, Call), call
-        tensors = [tinygrad.Tensor(np.ascontiguousarray(a), requires_grad=True) for a in data.primals]
+        tensors = [tinygrad.Tensor(np.ascontiguousarray(a)) for a in data.primals]
         x, *rest = tensors
         y = getattr(x, call.function)(*rest, **call.arguments)
         if case.mode == "vjp":

@@ -113,19 +113,19 @@ def _contents(reports: Sequence[Report]) -> str:
     for at, report in enumerate(reports):
         prefix = f"b{at}-" if len(reports) > 1 else ""
         for kind, some in _classes(report).items():
-            new = sum(f.known is None for f in some)
+            new = sum(f.known is None for _, f in some)
             words = kind if len(reports) == 1 else f"{report.backend}: {kind}"
             known = "" if new else ' class="known"'
             links.append(f'<a href="#{prefix}{_slug(kind)}"{known}>{text(words)} <b>{new or len(some)}</b></a>')
     return f"<nav>{''.join(links)}</nav>" if links else ""
 
 
-def _classes(report: Report) -> dict[str, list[Finding]]:
-    """Findings by class, in the order of the report; classes with something new come first."""
-    found: dict[str, list[Finding]] = {}
-    for f in report.findings:
-        found.setdefault(f.kind, []).append(f)
-    return dict(sorted(found.items(), key=lambda item: all(f.known is not None for f in item[1])))
+def _classes(report: Report) -> dict[str, list[tuple[str, Finding]]]:
+    """Findings with their names by class, in the order of the report; classes with something new come first."""
+    found: dict[str, list[tuple[str, Finding]]] = {}
+    for key, f in zip(keys(report.findings), report.findings, strict=True):
+        found.setdefault(f.kind, []).append((key, f))
+    return dict(sorted(found.items(), key=lambda item: all(f.known is not None for _, f in item[1])))
 
 
 def _slug(kind: str) -> str:
@@ -141,11 +141,11 @@ def _of(report: Report, prefix: str) -> Iterator[Section]:
         yield _heat(report, prefix)
     if summing(report):
         yield _accuracy(report, prefix)
-    anchors = dict(zip(map(id, report.findings), keys(report.findings), strict=True))
-    for kind, some in _classes(report).items():
+    for kind, named in _classes(report).items():
+        some = [f for _, f in named]
         where = f"{count(sum(f.count for f in some), 'case')} in {', '.join(dict.fromkeys(f.op for f in some))}."
         words = clean(f"{some[0].rule} {where}")
-        articles = "".join(_article(f, prefix + anchors[id(f)]) for f in some)
+        articles = "".join(_article(f, prefix + key) for key, f in named)
         yield Section(prefix + _slug(kind), clean(kind), words, articles)
     if report.stale:
         lines = [(f"<code>{text(line)}</code>",) for line in report.stale]

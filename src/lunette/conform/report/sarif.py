@@ -74,9 +74,9 @@ def _rule(kind: str, report: Report) -> dict[str, Any]:
 def _result(f: Finding, key: str, index: int, report: Report, place: Place | None) -> dict[str, Any]:
     lines = [f"{f.kind} in {f.op}: {count(f.count, 'case')}, the smallest is {configuration(f.case)}."]
     lines += [f"{label}: {text}" for label, text in told(f)]
-    location: dict[str, Any] = {
-        "logicalLocations": [{"fullyQualifiedName": clean(f"{report.backend}.{f.op}"), "kind": "function"}]
-    }
+    function, _, meant = report.backend.partition(" as ")
+    name = function.replace(":", ".") if meant else f"{report.backend}.{f.op}"
+    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": clean(name), "kind": "function"}]}
     if place is not None:
         uri = quote(PurePath(place[0]).as_posix())
         location["physicalLocation"] = {"artifactLocation": {"uri": uri}, "region": {"startLine": place[1]}}

@@ -83,11 +83,12 @@ def _spelled(value: Any) -> str:
 
 
 def keys(findings: Sequence[Finding]) -> list[str]:
-    """One name per finding, unique in the report and the same in the next run: operator, class, verdict."""
+    """One name per finding, unique in the report and the same in the next run: operator, class, verdict, mode."""
     seen: Counter[str] = Counter()
     names = []
     for f in findings:
-        name = re.sub(r"[^a-z0-9_]+", "-", f"{f.op}.{f.kind}.{f.verdict}".lower().replace(".", "--")).strip("-")
+        parts = (f.op, f.kind, f.verdict, *((f.case.mode,) if f.case.mode != "forward" else ()))
+        name = "--".join(re.sub(r"[^a-z0-9_]+", "-", part.lower()).strip("-") for part in parts)
         seen[name] += 1
         names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
     return names
