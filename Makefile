@@ -57,6 +57,7 @@ bench: $(VENV)/installed-bench ## measure beside PyTorch, JAX, ONNX Runtime and 
 	$(BIN)/lunette bench --threads 1 $(BENCH)
 	$(BIN)/lunette bench --threads 2 $(BENCH)
 	$(BIN)/lunette bench --threads 1 --dtype float64 $(BENCH)
+	$(BIN)/lunette bench --arithmetics
 
 check: $(VENV)/installed-tests ## style and types
 	$(BIN)/ruff check

@@ -191,6 +191,9 @@ def bench(
     ] = None,
     show: Annotated[Path | None, typer.Option(help="measure nothing: print the tables of this JSON file")] = None,
     names: Annotated[bool, typer.Option("--list", help="measure nothing: list the cases")] = False,
+    arithmetics: Annotated[
+        bool, typer.Option("--arithmetics", help="only what rounded and interval arithmetic cost, beside fast")
+    ] = False,
 ) -> None:
     """Measure lunette beside PyTorch, JAX, ONNX Runtime and OpenVINO, on the same data in the same run.
 
@@ -203,6 +206,11 @@ def bench(
     from lunette.bench.result import Run
 
     wide = out if out.is_terminal else Console(width=160)
+    if arithmetics:
+        from lunette.bench import arithmetics as other
+
+        other.show(wide)
+        return
     if show is not None:
         run = Run.load(show)
         report.show(run, wide)

@@ -1,0 +1,123 @@
+"""`lunette bench --arithmetics`: what rounded and interval arithmetic cost beside the fast kernels, in the same run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import exp, log
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import lunette as ln
+from lunette.arithmetic.rounded import COUNTS
+from lunette.bench import cases
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operator, dtype and arithmetic: the slowdown against the fast kernels over its cases."""
+
+    what: str
+    goal: float | None
+    ratios: tuple[float, ...]
+    undecided: float
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean."""
+        return exp(sum(map(log, self.ratios)) / len(self.ratios))
+
+
+POOLS: dict[str, dict[str, Any]] = {
+    "max_pool": {"kernel": 3, "stride": 2, "padding": 1},
+    "avg_pool": {"kernel": 3, "stride": 2, "padding": 1},
+    "smooth_max_pool": {"kernel": 2, "beta": 1.5},
+    "lp_pool": {"kernel": 2},
+    "global_avg_pool": {},
+}
+GOALS = {
+    ("conv", "float32", "rounded"): 4.0,
+    ("conv", "float64", "rounded"): 40.0,
+    ("conv", "float32", "interval"): 3.0,
+    ("smooth_max_pool", "float32", "rounded"): 8.0,
+    ("pools", "float32", "rounded"): 4.0,
+    ("pools", "float32", "interval"): 2.5,
+}
+SLOW = {
+    ("smooth_max_pool", "float64"),
+    ("lp_pool", "float64"),
+    ("smooth_max_pool", "interval"),
+    ("lp_pool", "interval"),
+}
+"""Cell by cell: measured on few cells."""
+
+
+Call = Callable[[str], Any]
+
+
+def problems(op: str, dtype: str, arithmetic: str) -> Iterator[Call]:
+    """Calls that take the name of an arithmetic."""
+    rng = np.random.default_rng(0)
+
+    def array(shape: tuple[int, ...], scale: float = 1.0) -> Any:
+        return (rng.standard_normal(shape) * scale).astype(dtype)
+
+    if op == "conv":
+        for layer in cases.select(["conv"], "resnet18", False):
+            if layer.shapes[0][0] == 1:
+                x, w = array(layer.shapes[0]), array(layer.shapes[1], 1 / np.sqrt(np.prod(layer.shapes[1][1:])))
+                yield _call(ln.conv, (x, w), dict(layer.options))
+        return
+    few = (op, dtype) in SLOW or (op, arithmetic) in SLOW
+    x = array((1, 2, 28, 28) if few else (8, 64, 56, 56))
+    yield _call(getattr(ln, op), (x,), POOLS[op])
+
+
+def _call(f: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, Any]) -> Call:
+    x, *rest = operands
+    box = ln.Interval(x - np.spacing(abs(x)), x + np.spacing(abs(x)))
+    return lambda a: f(box if a == "interval" else x, *rest, **options, arithmetic=a)
+
+
+def seconds(call: Call, arithmetic: str, turns: int) -> float:
+    """The median of some calls."""
+    call(arithmetic)
+    times = []
+    for _ in range(turns):
+        start = time.perf_counter()
+        call(arithmetic)
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def rows(turns: int = 5) -> Iterator[Row]:
+    """Measure everything, one thread, the arithmetics taking turns with the fast kernels."""
+    ln.set_num_threads(1)
+    for op in ("conv", *POOLS):
+        for dtype in ("float32", "float64"):
+            for arithmetic in ("rounded", "interval"):
+                COUNTS.clear()
+                calls = problems(op, dtype, arithmetic)
+                ratios = tuple(seconds(c, arithmetic, turns) / seconds(c, "fast", turns) for c in calls)
+                share = COUNTS["undecided"] / max(COUNTS["outputs"], 1)
+                family = "conv" if op == "conv" else "pools"
+                goal = GOALS.get((op, dtype, arithmetic), GOALS.get((family, dtype, arithmetic)))
+                yield Row(f"{op} {dtype} {arithmetic}", goal, ratios, share)
+
+
+def show(console: Console) -> None:
+    """The table."""
+    table = Table(title="time / time of the fast kernel, one thread", title_justify="left")
+    for column in ("operator", "slowdown", "worst case", "goal", "met", "outputs that needed their exact value"):
+        table.add_column(column)
+    for r in track(rows(), "measuring", total=24, console=console, transient=True):
+        met = "" if r.goal is None else "yes" if r.mean <= r.goal else "no"
+        goal = "" if r.goal is None else f"≤ {r.goal:g}x"
+        exact = f"{r.undecided:.2g}" if "rounded" in r.what else ""
+        table.add_row(r.what, f"{r.mean:.2f}x", f"{max(r.ratios):.2f}x", goal, met, exact)
+    console.print(table)
