@@ -604,6 +604,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own, in its forward mode
 @pytest.mark.parametrize("name", ["lunette", "torch", "onnx-reference"])
 @pytest.mark.parametrize("case", ASKED, ids=lambda c: f"{c.op}-{c.mode}")
 def test_reproducers_run(name: str, case: Case, capsys: pytest.CaptureFixture[str]) -> None:
