@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lunette.conform.backends.backend import Backend, Space
+from lunette.conform.backends.backend import Backend, Space, preamble, written
 from lunette.conform.case import Case, Data, source_of
 from lunette.dialects import Call
 from lunette.number import Array
@@ -33,6 +33,8 @@ class OnnxBackend(Backend):
         divisors=False,
     )
     default_cases = 2000
+    shown: str
+    """How a reproducer runs the model m on feeds, and prints what comes."""
 
     def has_indices(self, call: Call) -> bool:
         """Only MaxPool's second output."""
@@ -67,11 +69,19 @@ class OnnxBackend(Backend):
         if not isinstance(call, Call):
             return str(call)
         attributes = "".join(f", {n}={source_of(v)}" for n, v in call.arguments.items())
-        return (
-            f"from lunette.conform.backends import find; from lunette.conform.case import Case; "
-            f"print(find({self.name!r}).show({case!r}))  # onnx.helper.make_node({call.function!r}{attributes})"
+        inputs = case.kind.arrays[: len(case.shapes)]
+        outputs = ["y", "index"] if case.mode == "indices" else ["y"]
+        kind = f"T.{TYPES[case.dtype]}"
+        given = ", ".join(
+            f"h.make_tensor_value_info({n!r}, {kind}, {s})" for n, s in zip(inputs, case.shapes, strict=True)
         )
-
-    def show(self, case: Case) -> Any:
-        """The answer to one case, for reproducers."""
-        return self.run(case, case.arrays())
+        kinds = {"y": kind, "index": "T.INT64"}
+        taken = ", ".join(f"h.make_tensor_value_info({n!r}, {kinds[n]}, None)" for n in outputs)
+        node = f"h.make_node({call.function!r}, {list(inputs)}, {outputs}{attributes})"
+        model = (
+            f"m = h.make_model(h.make_graph([{node}], 'case', [{given}], [{taken}]), "
+            f"opset_imports=[h.make_opsetid('', {OPSET})], ir_version=10)"
+        )
+        feeds = "feeds = {" + ", ".join(f"{n!r}: {written(case, at)}" for at, n in enumerate(inputs)) + "}"
+        start = preamble(case, "import numpy as np; from onnx import TensorProto as T, helper as h")
+        return f"{start}{model}; {feeds}; {self.shown}"

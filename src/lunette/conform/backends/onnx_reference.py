@@ -13,6 +13,7 @@ class OnnxReference(OnnxBackend):
     """`onnx.reference.ReferenceEvaluator`."""
 
     name = "onnx-reference"
+    shown = "from onnx.reference import ReferenceEvaluator; print(ReferenceEvaluator(m).run(None, feeds))"
     default_cases = 1400
 
     def load(self) -> Any:

@@ -13,6 +13,7 @@ class OnnxRuntime(OnnxBackend):
     """One session per case."""
 
     name = "onnxruntime"
+    shown = "import onnxruntime; print(onnxruntime.InferenceSession(m.SerializeToString()).run(None, feeds))"
     module = "onnxruntime"
     environment: Mapping[str, str] = {"OMP_NUM_THREADS": "1"}
 

@@ -15,6 +15,10 @@ class OpenVino(OnnxBackend):
     """`openvino.Core`, with float32 computed as float32."""
 
     name = "openvino"
+    shown = (
+        "import io, openvino; core = openvino.Core(); print(core.compile_model(core.read_model(io.BytesIO("
+        "m.SerializeToString())), 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})(feeds))"
+    )
     module = "openvino"
     extra = "openvino"
     default_cases = 1400
