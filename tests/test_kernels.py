@@ -207,7 +207,8 @@ def check_analytic(
                 ]
                 slope_beta = abs(float(op._slope_in_beta(op.soften(view, window, a[1][()]), window, a[1][()])))
                 extra = abs(float(tangents[1])) * (
-                    slope_beta + 4 * rate * (abs(float(exact)) + max(map(abs, map(float, window)), default=0))
+                    # y itself is known to a multiple of u * rate
+                    slope_beta + 4 * rate * (abs(float(exact)) + rate + max(map(abs, map(float, window)), default=0))
                 )
             else:
                 weights = op.weights(window)

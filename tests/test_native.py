@@ -68,6 +68,8 @@ def compute(seed: int) -> list[Array]:
             if name == "max_pool":
                 results += ln.max_pool(arrays[0], **options, return_indices=True)
         results += network(seed, dtype)
+    x = np.random.default_rng(seed).standard_normal((2, 3, 9, 9)).astype(np.float32)
+    results.append(ln.avg_pool(x, 2, arithmetic="rounded"))
     return results
 
 

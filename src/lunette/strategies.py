@@ -38,7 +38,7 @@ def _hypothesis() -> Any:
         return importlib.import_module("hypothesis.strategies")
     except ImportError as error:
         raise ArgumentError(
-            "B1", "the library hypothesis", "none installed", "pip install hypothesis", who="strategies"
+            "V1", "the library hypothesis", "none installed", "pip install hypothesis", who="strategies"
         ) from error
 
 
@@ -58,7 +58,7 @@ def cases(
     >>> cases("max_pull")
     Traceback (most recent call last):
         ...
-    lunette.errors.ArgumentError: strategies [B2] needs operators among conv, conv_transpose, max_pool, avg_pool, \
+    lunette.errors.ArgumentError: strategies [V2] needs operators among conv, conv_transpose, max_pool, avg_pool, \
 smooth_max_pool, lp_pool, adaptive_avg_pool, adaptive_max_pool, global_avg_pool, global_max_pool; got 'max_pull'. \
 Did you mean max_pool?
     """
@@ -68,7 +68,7 @@ Did you mean max_pool?
         for name in given:
             if name not in known:
                 need, hint = f"{what} among {', '.join(known)}", meant(name, known, "See lunette.conform.case.")
-                raise ArgumentError("B2", need, shown(name), hint, who="strategies")
+                raise ArgumentError("V2", need, shown(name), hint, who="strategies")
     space = Space(ranks=tuple(ranks), dtypes=tuple(dtypes), modes=tuple(modes), layouts=tuple(layouts))
 
     def build(choice: tuple[str, int, str | None]) -> Case:

@@ -3,6 +3,10 @@
 Rational values are computed with rationals. Values with exp, log and roots are enclosed by balls of growing precision
 until every number of the ball has the same nearest float. That ends unless the value is itself a float or halfway
 between two: a room proves such values with `is_value`, and where it knows no proof, 4096 bits are the end.
+
+| rule | says                                                                    |
+|------|-------------------------------------------------------------------------|
+| U1   | 4096 bits, or a proof, tell a value from floats and points between them |
 """
 
 from __future__ import annotations
@@ -168,9 +172,9 @@ def decided_ball(value: Any, dtype: np.dtype[Any], is_value: Proof | None = None
 
 
 def undecided(name: str) -> UndecidedError:
-    """Rule R1."""
+    """Rule U1."""
     return UndecidedError(
-        "R1",
+        "U1",
         "a value that 4096 bits tell from a float and from the point halfway between two",
         "one that they do not",
         'No proof is known for this window: use arithmetic="interval" or "fast".',

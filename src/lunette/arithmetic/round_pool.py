@@ -216,7 +216,9 @@ def _(op: SmoothMaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum |
     moved = 0.0 if t is None else abs(t).max(initial=0)
     if t_beta is not None:
         rate = abs(float(beta))
-        moved = moved + abs(float(t_beta)) * (2 * abs(x).max(initial=0) + math.log(_most_cells(op, x)) / rate) / rate
+        moved = (
+            moved + abs(float(t_beta)) * (2 * abs(x).max(initial=0) + (1 + math.log(_most_cells(op, x))) / rate) / rate
+        )
     return Sum(y, None, relative * moved + 8 * U * abs(y))
 
 

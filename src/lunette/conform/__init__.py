@@ -2,6 +2,15 @@
 
 The package is callable, so that it is both the function and the place of its parts (lunette.conform.case, ...).
 `lunette.conform.run.conform` says what may be asked for.
+
+| rule | says                                                                        |
+|------|-----------------------------------------------------------------------------|
+| V1   | the library that is measured, or that draws the cases, is installed         |
+| V2   | a backend, or a strategy, is one that exists                                |
+| V3   | a file of known differences is readable, and every line says what and why   |
+| V4   | an operator is one that the backend has                                     |
+| V5   | a function of your own can be found, called, and is meant as an operator    |
+| V6   | a mode is one that the backend has                                          |
 """
 
 from __future__ import annotations

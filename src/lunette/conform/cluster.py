@@ -3,6 +3,14 @@
 A batch is a pure function of what it is sent, so it does not matter which machine runs it, or how often. Dask starts
 the batches of a lost machine again; a batch that was on too many lost machines is run here, where its cases have
 processes of their own as well. Whatever comes back twice is taken once.
+
+| rule | says                                             |
+|------|--------------------------------------------------|
+| K1   | dask.distributed is installed                    |
+| K2   | a scheduler answers at the address               |
+| K3   | the scheduler has a worker                       |
+| K4   | every worker has the same lunette                |
+| K5   | the scheduler stays until the run is over        |
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Known:
 
 
 def read(backend: str, path: Path | str | None = None) -> tuple[Known, ...]:
-    """The lines of a file, or of the one that comes with lunette for this backend. Rule B3."""
+    """The lines of a file, or of the one that comes with lunette for this backend. Rule V3."""
     place = Path(path) if path is not None else FOLDER / f"{backend}.toml"
     if path is None and not place.exists():
         return ()
@@ -72,7 +72,7 @@ def read(backend: str, path: Path | str | None = None) -> tuple[Known, ...]:
         if isinstance(error, ArgumentError):
             raise
         got = f"{place.name}: {type(error).__name__}: {shown(str(error))}"
-        raise ArgumentError("B3", "a readable file of known differences", got, EXPLAINED, who="conform") from error
+        raise ArgumentError("V3", "a readable file of known differences", got, EXPLAINED, who="conform") from error
 
 
 EXPLAINED = f"Each [[known]] table has {', '.join(NEEDED)}; TOML itself must be valid."
@@ -83,7 +83,7 @@ def _line(line: Mapping[str, Any]) -> Known:
     if wrong:
         need = f"the fields {', '.join(FIELDS)}"
         got = f"{shown(line.get('name', 'a line'))} with {wrong[0]} unknown or missing"
-        raise ArgumentError("B3", need, got, EXPLAINED, who="conform")
+        raise ArgumentError("V3", need, got, EXPLAINED, who="conform")
     lists = {n: tuple(v) for n, v in line.items() if isinstance(v, list)}
     example = Case.from_json({"op": line["ops"][0], **line["example"]})
     return Known(**{**line, **lists, "example": example})

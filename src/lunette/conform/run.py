@@ -67,23 +67,23 @@ def plan(
 
 
 def _operators(backend: Backend, ops: Sequence[str] | None) -> tuple[str, ...]:
-    """Rule B4."""
+    """Rule V4."""
     chosen = tuple(ops) if ops else backend.space.ops
     for op in chosen:
         if op not in KINDS or op not in backend.space.ops:
             need = f"operators that {backend.name} has: {', '.join(backend.space.ops)}"
             hint = meant(op, backend.space.ops, "Leave ops out to ask for all of them.")
-            raise ArgumentError("B4", need, shown(op), hint, who="conform")
+            raise ArgumentError("V4", need, shown(op), hint, who="conform")
     return chosen
 
 
 def _modes(backend: Backend, modes: Sequence[str] | None) -> tuple[str, ...]:
-    """Rule B6."""
+    """Rule V6."""
     for mode in modes or ():
         if mode not in backend.space.modes:
             need = f"modes that {backend.name} has: {', '.join(backend.space.modes)}"
             raise ArgumentError(
-                "B6", need, shown(mode), meant(mode, backend.space.modes, "All, if none."), who="conform"
+                "V6", need, shown(mode), meant(mode, backend.space.modes, "All, if none."), who="conform"
             )
     return tuple(m for m in backend.space.modes if m in (modes or ()))
 
@@ -503,7 +503,7 @@ def conform(
     if isinstance(target, str) and (op is None or " as " in target):
         name, chosen = target, ([op] if op else ops)
         if ":" in target and " as " not in target:
-            raise ArgumentError("B5", "the operator that a function should be", "none", "Pass op=.", who="conform")
+            raise ArgumentError("V5", "the operator that a function should be", "none", "Pass op=.", who="conform")
     elif isinstance(target, str) and ":" in target:
         name, chosen = f"{target} as {op}", [op] if op else None
     elif isinstance(target, str):

@@ -67,7 +67,7 @@ class Backend(ABC):
         """Name what is missing before anything runs."""
         if self.module and importlib.util.find_spec(self.module.partition(".")[0]) is None:
             raise ArgumentError(
-                "B1",
+                "V1",
                 f"the library {self.module.partition('.')[0]} for the backend {self.name}",
                 "none installed",
                 f"pip install 'lunette[{self.extra}]'",

@@ -141,14 +141,14 @@ class Imported(Function):
             found: Any = importlib.import_module(module)
         except ImportError as error:
             hint = "Run it where `import` finds the module."
-            raise ArgumentError("B5", f"a module {module}", shown(str(error)), hint, who="conform") from error
+            raise ArgumentError("V5", f"a module {module}", shown(str(error)), hint, who="conform") from error
         parts = path.split(".")
         for part in parts[:-1]:
             found = getattr(found, part, None)
         function = getattr(found, parts[-1], None)
         if not callable(function):
             raise ArgumentError(
-                "B5", f"a function {path} in {module}", shown(function), "Write module:function.", who="conform"
+                "V5", f"a function {path} in {module}", shown(function), "Write module:function.", who="conform"
             )
         derivatives: Mapping[str, Any] = {m: getattr(found, f"{parts[-1]}_{m}", None) for m in ("jvp", "vjp")}
         super().__init__(name, function, op, derivatives["jvp"], derivatives["vjp"])
@@ -158,10 +158,10 @@ _numbers = count(1)
 
 
 def check_operator(op: str | None) -> str:
-    """Rule B5."""
+    """Rule V5."""
     if op not in KINDS:
         need = f"op among {', '.join(KINDS)}"
-        raise ArgumentError("B5", need, f"op={shown(op)}", meant(op, KINDS, "Say what it should be."), who="conform")
+        raise ArgumentError("V5", need, f"op={shown(op)}", meant(op, KINDS, "Say what it should be."), who="conform")
     return op
 
 
@@ -176,7 +176,7 @@ def as_backend(
     """Give a function of this process a name under which it is found here."""
     if not callable(function):
         got = f"a {type(function).__name__}"
-        raise ArgumentError("B5", "a backend's name or a function", got, "Pass the function itself.", who="conform")
+        raise ArgumentError("V5", "a backend's name or a function", got, "Pass the function itself.", who="conform")
     own = getattr(function, "__name__", type(function).__name__)
     chosen = check_operator(op or own)
     name = f"{own} as {chosen} #{next(_numbers)}"

@@ -39,9 +39,9 @@ def _built(name: str) -> Backend:
 
         return Imported(name)
     hint = meant(name, NAMES, "A function of yours is named module:function.")
-    raise ArgumentError("B2", f"a backend among {', '.join(NAMES)}", shown(name), hint, who="conform")
+    raise ArgumentError("V2", f"a backend among {', '.join(NAMES)}", shown(name), hint, who="conform")
 
 
 def find(name: str) -> Backend:
-    """A backend by its name: a library's, or "module:function as operator". Rule B2."""
+    """A backend by its name: a library's, or "module:function as operator". Rule V2."""
     return _LIVE[name] if name in _LIVE else _built(name)
