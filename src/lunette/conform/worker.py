@@ -221,7 +221,7 @@ class Nursery:
             log = Path(self.folder.name) / f"worker-{self.count}"
             if self.control is None:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of threads, which only wait here
+                    warnings.simplefilter("ignore")  # Python and JAX warn of threads, which only wait here
                     pid = os.fork()
                 if pid == 0:
                     near.close()
