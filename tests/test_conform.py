@@ -289,6 +289,7 @@ ALSO: dict[Callable[..., Any], set[str]] = {  # other classes that the same mist
     counts_from_one: {"nan", "tie"},
     keeps_the_sign: {"overflow", "underflow", "infinity"},
     half_of_everything: {"underflow"},
+    pads_with_ones: {"precision"},  # a one beside 2**50 is no more than a rounding of float32
 }
 
 

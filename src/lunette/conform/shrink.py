@@ -192,6 +192,13 @@ def _smaller(case: Case) -> Iterator[Case]:
             for axis, v in enumerate(row):
                 for m in _below(v or 1, 0 if name == "output_padding" else 1):
                     yield replace(case, options={**case.options, name: (*row[:axis], m, *row[axis + 1 :])})
+    spread = case.options.get("dilation")
+    for axis, n in enumerate(case.space):  # a window that misses the input goes on missing it
+        if isinstance(spread, tuple) and n > 1 and spread[axis] > 1:
+            less = (*spread[:axis], spread[axis] - 1, *spread[axis + 1 :])
+            at = lead + axis
+            shapes = ((*x[:at], n - 1, *x[at + 1 :]), *rest)
+            yield replace(case, shapes=shapes, options={**case.options, "dilation": less})
     pads = case.options.get("padding")
     if isinstance(pads, tuple):
         for axis, (lo, hi) in enumerate(pads):
