@@ -68,7 +68,8 @@ class Truth:
 def truth(case: Case, data: Data, empty: str = "refused") -> Truth:
     """What is right. `empty` is what the backend's dialect makes of a maximum over no cell: "refused" or "-inf"."""
     try:
-        array.output_shape(case.op, *case.shapes, **case.options)  # refusals do not depend on how many samples there are
+        # Refusals do not depend on how many samples there are.
+        array.output_shape(case.op, *case.shapes, **case.options)
         if case.size + products(case) > MOST_PRODUCTS:
             exact = [(np.asarray(a, np.float64), np.zeros(())) for a in _on_kernels(case, data)]
         else:
