@@ -75,6 +75,16 @@ def fill(shapes: Any, seed: int, dtype: Any) -> list[Array]:
     return [array(s) for s in shapes]
 
 
+def check_bits(kind: type[Op], arrays: list[Any], options: tuple[Any, ...]) -> None:
+    """Bit for bit; sums of several different roots may be refused, since no proof is known for them."""
+    try:
+        y = apply(kind, arrays, "rounded", *options)
+    except ln.UndecidedError:
+        assert issubclass(getattr(kind, "base", kind), LpPool) and hasattr(kind, "wrt")
+        return
+    same_bits(y[0] if isinstance(y, tuple) else y, truth(kind, arrays, options))
+
+
 def check(kind: type[Op], case: Case, dtype: Any, seed: int, batch: tuple[int, ...] = (2,)) -> None:
     shapes = [(*batch, *case.shapes[0]), *case.shapes[1:]]
     arrays, tangents = fill(shapes, seed, dtype), fill(shapes, seed + 3, dtype)
@@ -83,15 +93,12 @@ def check(kind: type[Op], case: Case, dtype: Any, seed: int, batch: tuple[int, .
     options = options_of(kind, case)
     missing = [None] * (len(kind.arrays) - len(arrays))
     full, moved = [*arrays, *missing], [*tangents, *missing]
-    y = apply(kind, full, "rounded", *options)
-    if isinstance(y, tuple):
-        y = y[0]
-    same_bits(y, truth(kind, full, options))
-    same_bits(apply(jvp_of(kind), [*full, *moved], "rounded", *options), truth(jvp_of(kind), [*full, *moved], options))
-    (g,) = fill([y.shape], seed + 5, dtype)
+    check_bits(kind, full, options)
+    check_bits(jvp_of(kind), [*full, *moved], options)
+    y = apply(kind, full, "fast", *options)
+    (g,) = fill([(y[0] if isinstance(y, tuple) else y).shape], seed + 5, dtype)
     for wrt in range(len(arrays)):
-        derived = vjp_of(kind, wrt)
-        same_bits(apply(derived, [*full, g], "rounded", *options), truth(derived, [*full, g], options))
+        check_bits(vjp_of(kind, wrt), [*full, g], options)
 
 
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in ALL for k, c in kind.cases.items()]

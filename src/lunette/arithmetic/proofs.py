@@ -94,12 +94,13 @@ class Powers(Proofs):
         return root is not None and q == root[0] * root[1] ** self.p.denominator
 
     def push(self, t: Array) -> Fraction | None:
-        live = [(x, s) for x, s in zip(self.cells.ravel().tolist(), t.ravel().tolist(), strict=True) if x]
-        if not live or all(s == 0 for _, s in live):
+        live = [(x, s) for x, s in self._pairs(t) if x]
+        groups: dict[float, Fraction] = {}  # cells of one size have one weight, but for the sign
+        for x, s in live:
+            groups[abs(x)] = groups.get(abs(x), Fraction(0)) + Fraction(s) * (1 if x > 0 else -1)
+        if not any(groups.values()):
             return Fraction(0)
-        if len(live) == 1:
-            return Fraction(live[0][1]) * (1 if live[0][0] > 0 else -1)
-        return None
+        return groups[abs(live[0][0])] if len(live) == 1 else None
 
     def is_push(self, q: Fraction, t: Array) -> bool:
         if self.p.denominator == 1:
