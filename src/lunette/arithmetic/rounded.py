@@ -27,7 +27,7 @@ from lunette.arithmetic.exact import PRECISIONS, cells_as, decided_ball, precisi
 from lunette.arithmetic.sums import DOUBLE, Range, Sum, Sums, decided, nearest, settle
 from lunette.array import Call, by_specification, cells, computing, prepare, run
 from lunette.number import OBJECT, Array, cells_in
-from lunette.op import Bound, Kernels, Op, Request, Shapes
+from lunette.op import Bound, Kernels, Op, Request, Shapes, cannot_derive
 from lunette.ops.binary import Add, Div, Equal, Gate, Maximum, Minimum, Mul, Prefer, Sub
 from lunette.ops.derivative import Jvp, Vjp, put
 from lunette.ops.glue import Glue, Layout
@@ -335,10 +335,10 @@ def _(op: Vjp, task: Task, at: Shape, *arrays: Array | None) -> float:
 @singledispatch
 def nearest_push(op: Op, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> float:
     """One cell of a JVP."""
-    raise NotImplementedError
+    raise cannot_derive(op)
 
 
 @singledispatch
 def nearest_pull(op: Op, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> float:
     """One cell of a VJP."""
-    raise NotImplementedError
+    raise cannot_derive(op)
