@@ -271,6 +271,15 @@ def test_values_that_are_floats_are_proved() -> None:
     assert ln.smooth_max_pool_jvp((equal,), (t,), kernel=(3,), beta=2.0, arithmetic="rounded")[0, 0] == 2.5
 
 
+def test_beta_does_not_move_a_window_of_one_cell() -> None:
+    x, t = np.array([[0.1, 0.7]]), np.array([[3.0, 0.5]])
+    beta, none, some = np.array(2.0), np.array(0.0), np.array(5.0)
+    got = ln.smooth_max_pool_jvp((x, beta), (t, some), kernel=(1,), arithmetic="rounded")
+    assert (got == t).all()
+    equal = np.array([[0.1, 0.1]])
+    assert ln.smooth_max_pool_jvp((equal, beta), (t, none), kernel=(2,), arithmetic="rounded")[0, 0] == 1.75
+
+
 def test_equal_windows_cancel() -> None:
     equal = np.array([[1.0, 1.0, 1.0]])  # equal windows cancel, and that is known
     (gx,) = ln.lp_pool_vjp((equal,), np.array([[1.0, -1.0]]), kernel=(2,), stride=1, arithmetic="rounded")

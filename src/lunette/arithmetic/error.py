@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, overload
 
 import ml_dtypes
 import numpy as np
@@ -27,18 +27,26 @@ def float_info(dtype: np.dtype[Any]) -> Any:
     return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
-def height(terms: Any) -> Any:
-    """How many roundings a term of a sum passes through at most: sums are blocked by 512."""
-    return np.minimum(terms, 512 + -(-terms // 512)) + 2 if isinstance(terms, np.ndarray) else _height(terms)
+@overload
+def height(terms: int) -> int: ...
+@overload
+def height(terms: Array) -> Array: ...
+def height(terms: int | Array) -> int | Array:
+    """How many roundings a term of a sum passes through at most: sums are blocked by 512, and two surround them."""
+    blocked = 512 + -(-terms // 512)
+    return min(terms, blocked) + 2 if isinstance(terms, int) else np.minimum(terms, blocked) + 2
 
 
-def _height(terms: int) -> int:
-    return min(terms, 512 + -(-terms // 512)) + 2
-
-
-def gamma(h: Any, u: Any) -> Any:
-    """The relative error of h roundings."""
-    return h * u / (1 - h * u)
+@overload
+def gamma(h: float, u: float) -> float: ...
+@overload
+def gamma(h: Array, u: float) -> Array: ...
+def gamma(h: float | Array, u: float) -> float | Array:
+    """The relative error of h roundings; of 1/u or more of them nothing is known."""
+    x = h * u
+    if isinstance(x, np.ndarray):
+        return np.where(x < 1, x / np.maximum(1 - x, u), np.inf)
+    return x / (1 - x) if x < 1 else math.inf
 
 
 def error_bound(op: Any, inputs: Sequence[Any], **options: Any) -> Array:

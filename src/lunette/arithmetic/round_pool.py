@@ -389,7 +389,9 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> flo
     moved = None if t is None else _cut(t, plane, view)
     given: list[Any] = [cut, *more, moved, *slopes]
     window = Proofs.of(op, cut, view.size)
-    alone = all(s is None for s in slopes)
+    # beta does not matter where its tangent is zero, nor in a window of one cell, whose value is that cell.
+    alone = all(s is None or not s.any() for s in slopes) or window.value() is not None
+    direction = np.zeros(cut.shape) if moved is None else moved
     n = len(primals)
 
     def value(*present: Any) -> Any:
@@ -402,8 +404,8 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> flo
         task.dtype,
         [a for a in given if a is not None],
         value,
-        lambda: window.push(moved) if alone and moved is not None else None,
-        lambda q: alone and moved is not None and window.is_push(q, moved),
+        lambda: window.push(direction) if alone else None,
+        lambda q: alone and window.is_push(q, direction),
     )
 
 

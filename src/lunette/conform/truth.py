@@ -20,6 +20,7 @@ import flint
 import numpy as np
 
 from lunette import array, spec
+from lunette.arithmetic.error import gamma, height
 from lunette.conform.case import Case, Data
 from lunette.conform.data import DTYPES, limits
 from lunette.errors import LunetteError
@@ -330,7 +331,7 @@ def allowed(case: Case, data: Data, name: str, exact: Array, size: Array) -> Arr
         if not all(np.isfinite(a).all() for a in data.primals):
             bound = bound + 32 * 2.0**-53 * np.abs(exact)  # the specification itself ran on float64
     else:
-        h = blocked(t)
+        h = height(t)
         bound = gamma(h, u) * size + h * tiny
     if work != dtype:
         roundings = 2 if case.mode == "forward" else 4
@@ -340,16 +341,6 @@ def allowed(case: Case, data: Data, name: str, exact: Array, size: Array) -> Arr
 
 def _unit(dtype: np.dtype[Any]) -> float:
     return float(limits(dtype).eps) / 2
-
-
-def blocked(t: int) -> int:
-    """How many roundings a term meets in a sum of t terms in blocks of 512, and two for what surrounds it."""
-    return min(t, 512 + ceil(t / 512)) + 2
-
-
-def gamma(h: float, u: float) -> float:
-    """The relative error of h roundings in a row."""
-    return h * u / (1 - h * u) if h * u < 1 else inf
 
 
 def terms(case: Case, name: str) -> int:
@@ -394,11 +385,11 @@ def _analytic(case: Case, data: Data, exact: Array, size: Array, t: int, u: floa
             return 2 * gamma(t + 2, u) * size if case.mode != "forward" else np.zeros(exact.shape)
         reach = log(t) + p * abs(log(largest or 1))
         if case.mode == "forward":
-            return (8 * u + gamma(blocked(t), u) / p + 2 * u * (p + 3 + reach / p)) * np.abs(exact)
+            return (8 * u + gamma(height(t), u) / p + 2 * u * (p + 3 + reach / p)) * np.abs(exact)
         steps = t + p + 6 + reach
         return 2 * gamma(2 * p * steps + t + 4 * case.d, u) * size
     beta = abs(float(case.options["beta"]))
     if case.mode == "forward":
-        return 8 * u * np.abs(exact) + gamma(blocked(t + 2), u) / beta + 4 * u * largest
+        return 8 * u * np.abs(exact) + gamma(height(t + 2), u) / beta + 4 * u * largest
     steps = 8 * beta * largest + t + 4 + log(t)
     return (2 * gamma(2 * steps + 4, u) + gamma(t + 4, u)) * size
