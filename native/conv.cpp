@@ -321,33 +321,45 @@ template <class T>
 struct Cascade {
     T level[3] = {T(-0.0), T(-0.0), T(-0.0)};
     i64 terms = 0;
-    void add(T v) {
+    // Whether further terms matter: a sum that is NaN stays so.
+    bool add(T v) {
         level[0] += v;
         if (++terms % block_terms == 0) level[1] += level[0], level[0] = T(-0.0);
         if (terms % (block_terms * block_limit) == 0) level[2] += level[1], level[1] = T(-0.0);
+        return level[0] == level[0];
     }
     T value() const { return terms ? level[2] + (level[1] + level[0]) : T(0); }
 };
 
-// The same sum term by term, skipping absent cells: for multipliers that are not finite, where a padded zero
-// would count.
+// Sums that are NaN because a multiplier that is not finite met a padded zero, once more and term by term without the
+// absent cells. Only outputs that are NaN and read an absent cell can be wrong.
 template <class T>
-void run_carefully(const Gather& z, const T* in, const T* w, WeightLayout l, const Epilogue<T>& e, T* out) {
+void mend_sums(const Gather& z, const T* in, const T* w, WeightLayout l, const Epilogue<T>& e, T* out) {
+    struct Present {
+        i64 in, place;
+    };
     List<i64> place;
     places(z, place);
     parallel_for(z.groups * z.rows, [&](i64 row) {
         i64 g = row / z.rows;
-        const T* a = w + g * l.group + row % z.rows * l.row;
-        for (i64 q = 0; q < z.cells; ++q) {
-            Cascade<T> sum;
-            i64 to = row * z.out_channel + z.spot(q, 0).out;
+        const T *from = in + g * z.channels * z.in_channel, *by = w + g * l.group + row % z.rows * l.row;
+        List<Present> taps;
+        auto sum = [&] {
+            Cascade<T> s;
             for (i64 c = 0; c < z.channels; ++c)
-                for (i64 t = 0; t < z.taps; ++t) {
-                    i64 at = z.spot(q, t).in;
-                    if (at >= 0)
-                        sum.add(in[(g * z.channels + c) * z.in_channel + at] * a[c * l.channel + place[t]]);
-                }
-            T y = sum.value();
+                for (i64 t = 0; t < taps.size; ++t)
+                    if (!s.add(from[c * z.in_channel + taps[t].in] * by[c * l.channel + taps[t].place]))
+                        return s.value();
+            return s.value();
+        };
+        for (i64 q = 0; q < z.cells; ++q) {
+            i64 to = row * z.out_channel + z.spot(q, 0).out;
+            if (out[to] == out[to]) continue;
+            taps.size = 0;
+            for (i64 t = 0; t < z.taps; ++t)
+                if (i64 at = z.spot(q, t).in; at >= 0) taps.push({at, place[t]});
+            if (taps.size == z.taps) continue;
+            T y = sum();
             if (e.bias) y += e.bias[row];
             if (e.add) y += e.add[to];
             out[to] = e.relu && y < 0 ? T(0) : y;
@@ -361,7 +373,7 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
     i64 weights = z.groups * most(l.group, 1);
     if (is_depthwise(z)) {
         bool odd = run_depthwise(z, in, w, l, e, out);
-        if (odd && !finite(w, weights)) run_carefully(z, in, w, l, e, out);
+        if (odd && !finite(w, weights)) mend_sums(z, in, w, l, e, out);
         return;
     }
     i64 threads = num_threads();
@@ -412,7 +424,7 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
     } else {
         parallel_for(tasks, task);
     }
-    if (bad && !finite(w, weights)) run_carefully(z, in, w, l, e, out);
+    if (bad && !finite(w, weights)) mend_sums(z, in, w, l, e, out);
 }
 
 // The arguments of a convolution, as the kernels below want them.
@@ -600,22 +612,31 @@ void sum_tiles(const Plan<T>& p, i64 group, i64 block, i64 first, i64 last, cons
     }
 }
 
+// The same for dw. A NaN of g that a tap does see makes every sum of that tap NaN, rightly.
 template <class T>
-void weight_grad_carefully(const Gather& z, const List<i64>& place, i64 kernel, const T* x, const T* g,
-                           T* dw) {
-    parallel_for(z.groups * z.rows, [&](i64 task) {
-        i64 group = task / z.rows;
-        for (i64 c = 0; c < z.channels; ++c)
-            for (i64 t = 0; t < z.taps; ++t) {
+void mend_weight_grad(const Gather& z, const List<i64>& place, i64 kernel, const T* x, const T* g, T* dw) {
+    parallel_for(z.groups * z.rows, [&](i64 row) {
+        const T *from = x + row / z.rows * z.channels * z.in_channel, *by = g + row * z.out_channel;
+        T* to = dw + row * z.channels * kernel;
+        auto sees_nan = [&](i64 t) {
+            for (i64 q = 0; q < z.cells; ++q)
+                if (Spot at = z.spot(q, t); at.in >= 0 && by[at.out] != by[at.out]) return true;
+            return false;
+        };
+        for (i64 t = 0; t < z.taps; ++t) {
+            auto is_nan = [&](i64 c) { return to[c * kernel + place[t]] != to[c * kernel + place[t]]; };
+            i64 c = 0;
+            while (c < z.channels && !is_nan(c)) ++c;
+            if (c == z.channels || sees_nan(t)) continue;
+            for (; c < z.channels; ++c) {
+                if (!is_nan(c)) continue;
                 Cascade<T> sum;
-                for (i64 q = 0; q < z.cells; ++q) {
-                    Spot at = z.spot(q, t);
-                    if (at.in >= 0)
-                        sum.add(x[(group * z.channels + c) * z.in_channel + at.in] *
-                                g[task * z.out_channel + at.out]);
-                }
-                dw[(task * z.channels + c) * kernel + place[t]] = sum.value();
+                for (i64 q = 0; q < z.cells; ++q)
+                    if (Spot at = z.spot(q, t); at.in >= 0 && !sum.add(from[c * z.in_channel + at.in] * by[at.out]))
+                        break;
+                to[c * kernel + place[t]] = sum.value();
             }
+        }
     });
 }
 
@@ -635,7 +656,7 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     if (is_depthwise(z)) {
         bool nan = depthwise_weight_grad(z, place, s.kernel, x, g, dw);
         if (nan && !(finite(x, z.in_size) && finite(g, batch * cout * s.m)))
-            weight_grad_carefully(z, place, s.kernel, x, g, dw);
+            mend_weight_grad(z, place, s.kernel, x, g, dw);
         return;
     }
     i64 threads = num_threads();
@@ -689,7 +710,7 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
             finish(i / blocks, i % blocks, sums);
         }
     if (bad && z.absent && !finite(g, batch * cout * s.m))
-        weight_grad_carefully(z, place, s.kernel, x, g, dw);
+        mend_weight_grad(z, place, s.kernel, x, g, dw);
 }
 
 // Whether every cell reads itself only, for so few rows that packing it would cost as much as the sums do.

@@ -281,6 +281,12 @@ LAYERS: tuple[Layer, ...] = (*_convolutions(), *_transposed(), *_pools())
 OPS: tuple[str, ...] = tuple(dict.fromkeys(layer.op for layer in LAYERS))
 
 
+def matches(op: str, name: str, pattern: str | None) -> bool:
+    """Whether a case is meant: by a part of op/name, or by a shell pattern for that or for the name alone."""
+    full = f"{op}/{name}"
+    return pattern is None or pattern in full or fnmatch(full, pattern) or fnmatch(name, pattern)
+
+
 def select(ops: Iterable[str] = (), pattern: str | None = None, quick: bool = False) -> list[Layer]:
     """The layers of these operators whose name matches: a shell pattern, or a part of `op/name`."""
     wanted = set(ops)
@@ -289,5 +295,5 @@ def select(ops: Iterable[str] = (), pattern: str | None = None, quick: bool = Fa
         for layer in LAYERS
         if (not wanted or layer.op in wanted)
         and (not quick or "quick" in layer.tags)
-        and (pattern is None or pattern in f"{layer.op}/{layer.name}" or fnmatch(layer.name, pattern))
+        and matches(layer.op, layer.name, pattern)
     ]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatch
 from typing import Any, ClassVar
 
 import numpy as np
 
 import lunette as ln
+from lunette.bench.cases import matches
 from lunette.bench.models import MODELS, Model
 from lunette.graph.program import Program
 from lunette.number import Array
@@ -94,7 +94,7 @@ def select(pattern: str | None = None, quick: bool = False) -> list[Network]:
         n
         for n in NETWORKS
         if (not quick or "quick" in n.tags)
-        and (pattern is None or pattern in f"{n.op}/{n.name}" or fnmatch(n.name, pattern))
+        and matches(n.op, n.name, pattern)
     ]
 
 
