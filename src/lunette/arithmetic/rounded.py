@@ -28,16 +28,13 @@ from lunette.arithmetic.sums import DOUBLE, Range, Sum, Sums, decided, nearest, 
 from lunette.array import Call, by_specification, cells, computing, prepare, run
 from lunette.number import OBJECT, Array, cells_in
 from lunette.op import Bound, Kernels, Op, Request, Shapes, cannot_derive
-from lunette.ops.binary import Add, Div, Equal, Gate, Maximum, Minimum, Mul, Prefer, Sub
+from lunette.ops.binary import Add, Div, Equal, Gate, Mul, Prefer, Sub
 from lunette.ops.derivative import Jvp, Vjp, put
-from lunette.ops.glue import Glue, Layout
-from lunette.ops.layout import Concat
-from lunette.ops.loss import OneHot
+from lunette.ops.glue import Glue
 from lunette.ops.lp_pool import LpPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import Pool
-from lunette.ops.reduce import Max
-from lunette.ops.unary import Abs, LeakyRelu, Neg, Relu, Sign, Sqrt, StopGradient
+from lunette.ops.unary import Abs, LeakyRelu, Neg, Sqrt
 from lunette.window import Shape
 
 Arrays = Sequence[Array | None]
@@ -189,17 +186,13 @@ def _widener(rows: int, cells: int) -> Any:
 COUNTS: Counter[str] = Counter()
 """How many outputs there were, and how many of them needed their exact value, since this was cleared."""
 
-EXACT: tuple[type[Op], ...] = (
-    *(Add, Sub, Mul, Div, Maximum, Minimum, Gate, Equal, Prefer),
-    *(Neg, Relu, LeakyRelu, Sqrt, Abs, Sign, StopGradient),
-    *(Layout, Concat, OneHot, Max, MaxPool),
-)
-"""Operators that select, move or round once: their kernels give the nearest float already."""
+ONCE: tuple[type[Op], ...] = (Add, Sub, Mul, Div, Gate, Equal, Prefer, Neg, LeakyRelu, Sqrt, Abs)
+"""Operators that round at most once, beside those that are exact: their kernels give the nearest float already."""
 
 
 def _is_exact(op: Op) -> bool:
     selected = isinstance(op, Jvp) and isinstance(op.op, MaxPool) and op.op.ties == "first"
-    return isinstance(op, EXACT) or selected or (isinstance(op, LpPool) and op.p == math.inf)
+    return op.exact or isinstance(op, ONCE) or selected or (isinstance(op, LpPool) and op.p == math.inf)
 
 
 # ---- sums that know their error
