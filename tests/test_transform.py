@@ -193,16 +193,22 @@ def test_rationals_through_jit_run_the_specification() -> None:
     assert f(exact([[1, 2, 4]])).tolist() == [[Fraction(3, 2)]]
 
 
+@pytest.mark.parametrize("arithmetic", ["fast", "rounded"])
 @pytest.mark.parametrize("kind", [k for k in ALL if not issubclass(k, SmoothMaxPool)], ids=lambda k: k.name)
-def test_vjp_of_one_operator_is_its_own_vjp(kind: Any) -> None:
+def test_derivatives_of_one_operator_are_its_own(kind: Any, arithmetic: str) -> None:
     case = next(iter(kind.cases.values()))
+    options = {**case.options, "arithmetic": arithmetic}
     rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((2, *case.shapes[0])), *(rng.standard_normal(s) for s in case.shapes[1:])]
+    single = np.float32 if arithmetic == "rounded" else np.float64
+    arrays = [rng.standard_normal(s).astype(single) for s in ((2, *case.shapes[0]), *case.shapes[1:])]
     run = getattr(ln, kind.name)
-    y, pullback = ln.vjp(lambda *a: run(*a, **case.options), *arrays)
-    g = rng.standard_normal(y.shape)
-    for mine, own in zip(pullback(g), getattr(ln, f"{kind.name}_vjp")(tuple(arrays), g, **case.options), strict=True):
+    y, pullback = ln.vjp(lambda *a: run(*a, **options), *arrays)
+    g = rng.standard_normal(y.shape).astype(single)
+    for mine, own in zip(pullback(g), getattr(ln, f"{kind.name}_vjp")(tuple(arrays), g, **options), strict=True):
         assert (mine == own).all()
+    tangents = (rng.standard_normal(arrays[0].shape).astype(single), *(None for _ in arrays[1:]))
+    slope = ln.jvp(lambda *a: run(*a, **options), arrays, tangents)[1]
+    assert (slope == getattr(ln, f"{kind.name}_jvp")(tuple(arrays), tangents, **options)).all()
 
 
 def separate(*arrays: Any) -> bool:
@@ -245,3 +251,8 @@ def test_a_number_as_tangent_or_cotangent_takes_the_dtype() -> None:
     y, pullback = ln.trace(ln.sum, x).compile().vjp(x)
     assert y == 3 and (pullback(1.0)[0] == 1).all()
     assert ln.vjp(ln.sum, exact([1, 2]))[1](Fraction(1, 2))[0].tolist() == [Fraction(1, 2)] * 2
+
+
+def test_boxes_are_not_differentiated_as_numbers() -> None:
+    with pytest.raises(ln.DTypeError, match=r"T2.*Interval"):
+        ln.grad(lambda x: ln.sum(x))(ln.Interval(np.zeros(2), np.ones(2)))

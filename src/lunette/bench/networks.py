@@ -90,12 +90,7 @@ NETWORKS = tuple(
 
 def select(pattern: str | None = None, quick: bool = False) -> list[Network]:
     """The networks whose name matches: a shell pattern, or a part of `network/name`."""
-    return [
-        n
-        for n in NETWORKS
-        if (not quick or "quick" in n.tags)
-        and matches(n.op, n.name, pattern)
-    ]
+    return [n for n in NETWORKS if (not quick or "quick" in n.tags) and matches(n.op, n.name, pattern)]
 
 
 # ---- lunette

@@ -14,6 +14,7 @@ transformation, so transformations nest; each box knows the level of the transfo
 | T6   | what is transformed is a function                                               |
 
 Results are fresh: nobody else holds their memory. A pullback, when it is called, reads arguments and result again.
+Derivatives are computed in the arithmetic of the value, operator by operator.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from itertools import count
 from numbers import Number
 from operator import is_
@@ -39,7 +40,7 @@ from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, 
 from lunette.graph.graph import Graph, Var, line_of_the_user
 from lunette.graph.program import Program, refuse_nan
 from lunette.graph.value import Value
-from lunette.number import OBJECT, is_real
+from lunette.number import OBJECT, Interval, is_real
 from lunette.op import Op, apply
 from lunette.ops.binary import add
 from lunette.ops.glue import dtype_name, lift, shape_of
@@ -179,6 +180,35 @@ def check_function(f: Any, who: str) -> None:
         raise DTypeError("T6", "a function", got, "It comes first, its arguments after it.", who=who)
 
 
+# ---- derivatives in the arithmetic of the value
+
+
+class Within(Box):
+    """A value whose operators compute in an arithmetic, whatever they ask for."""
+
+    __slots__ = ("arithmetic",)
+
+    def __init__(self, value: Any, arithmetic: str, level: int) -> None:
+        self.value, self.arithmetic, self.level = value, arithmetic, level
+
+    def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
+        values = [o.value if type(o) is Within and o.level == self.level else o for o in operands]
+        return Within(apply(kind, values, self.arithmetic, *options), self.arithmetic, self.level)
+
+
+def _in(arithmetic: str, rule: Callable[..., Any], primals: Sequence[Any], y: Any, more: Any) -> Any:
+    """What a rule of derivatives makes of primals, value, and tangents or a cotangent, in an arithmetic."""
+    level = next(_levels)
+
+    def box(v: Any) -> Any:
+        if isinstance(v, tuple):
+            return tuple(map(box, v))
+        return None if v is None else Within(v, arithmetic, level)
+
+    result = rule(box(primals), box(y), box(more))
+    return result.value if type(result) is Within else result
+
+
 # ---- forward mode
 
 
@@ -197,7 +227,10 @@ class Pushed(Box):
         tangents = tuple([o.tangent if m else None for o, m in zip(operands, mine, strict=True)])
         y = apply(kind, primals, arithmetic, *options)
         y, *index = y if type(y) is tuple else (y,)
-        t = kind.push(options, primals, y, tangents)
+        if arithmetic == "fast":
+            t = kind.push(options, primals, y, tangents)
+        else:
+            t = _in(arithmetic, partial(kind.push, options), primals, y, tangents)
         boxed = y if t is None else Pushed(y, t, level)
         return (boxed, *index) if index else boxed
 
@@ -237,6 +270,9 @@ def checked(value: Any) -> Any:
     """Rule T2: something that has a derivative. A plain float is an array without axes, an int a number of its own."""
     if isinstance(value, Value) or (type(value) is np.ndarray and value.dtype in FLOAT):
         return value
+    if isinstance(value, Interval):
+        hint = "Boxes go to ln.<op>_jvp and ln.<op>_vjp."
+        raise DTypeError("T2", "float arrays to differentiate", "an Interval", hint)
     if isinstance(value, float | np.generic):
         value = np.asarray(value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "iub":
@@ -261,7 +297,7 @@ def zeros_like(value: Any) -> Any:
 # ---- reverse mode
 
 
-_Step = tuple[type[Op], tuple[Any, ...], tuple[Any, ...], Any, list[int]]
+_Step = tuple[type[Op], str, tuple[Any, ...], tuple[Any, ...], Any, list[int]]
 
 
 class Tape:
@@ -280,11 +316,14 @@ class Tape:
             g = cotangents[at]
             if g is None:
                 continue
-            kind, options, primals, y, sources = self.steps[at - inputs]
+            kind, arithmetic, options, primals, y, sources = self.steps[at - inputs]
             for wrt, source in enumerate(sources):
                 if source < 0:
                     continue
-                part = kind.pull(options, primals, y, g, wrt)
+                if arithmetic == "fast":
+                    part = kind.pull(options, primals, y, g, wrt)
+                else:
+                    part = _in(arithmetic, partial(kind.pull, options, wrt=wrt), primals, y, g)
                 if part is not None:
                     before = cotangents[source]
                     cotangents[source] = part if before is None else add(before, part)
@@ -313,7 +352,7 @@ class Taped(Box):
             y, *index = y
         steps = tape.steps
         boxed = Taped(y, tape, tape.inputs + len(steps), level)
-        steps.append((kind, options, tuple(values), y, sources))
+        steps.append((kind, arithmetic, options, tuple(values), y, sources))
         return (boxed, *index) if index else boxed
 
 
