@@ -199,6 +199,22 @@ def test_ten_thousand_longer_sums(dtype: Any) -> None:
 # ---- infinities, NaN and signs of zero
 
 
+@pytest.mark.parametrize("ties", ["first", "all", "split"])
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
+def test_a_special_value_wins_its_window_and_is_no_part_of_the_result(ties: str, special: float) -> None:
+    rng = np.random.default_rng(3)
+    x = np.where(rng.random((2, 3, 9, 8)) < 0.3, special, rng.integers(-4, 5, (2, 3, 9, 8))).astype(np.float64)
+    options: dict[str, Any] = {"kernel": (3, 4), "stride": (1, 4), "ties": ties}
+    g, t = rng.integers(-4, 5, ln.max_pool(x, **options).shape) * 60.0, rng.integers(-4, 5, x.shape) * 60.0
+    for ask in (
+        lambda **how: ln.max_pool_vjp((x,), g, **options, **how)[0],
+        lambda **how: ln.max_pool_jvp((x,), (t,), **options, **how),
+    ):
+        fast, nearest = ask(), ask(arithmetic="rounded")
+        np.testing.assert_allclose(nearest, fast, rtol=0, atol=1e-11)
+        assert np.abs(nearest).max() > 1
+
+
 SPECIALS = [np.nan, np.inf, -np.inf, -0.0, 0.0]
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from lunette.arithmetic.error import float_info
 from lunette.arithmetic.sums import nearest, product
 from lunette.errors import UndecidedError
-from lunette.number import Array, Number
+from lunette.number import Array
 
 PRECISIONS = (96, 256, 1024, 4096)
 
@@ -193,7 +193,7 @@ def fraction(a: Any) -> Fraction:
     return Fraction(int(q.p), int(q.q))
 
 
-def cells_as(a: Array, number: Callable[[float], Number]) -> Array:
+def cells_as(a: Array, number: Callable[[float], Any]) -> Array:
     """Cells as exact numbers of another type."""
     out: Array = np.empty(a.shape, object)
     out.ravel()[:] = [number(v) for v in a.ravel().tolist()]

@@ -20,7 +20,6 @@ from lunette.arithmetic.proofs import Proofs
 from lunette.arithmetic.rounded import (
     Arrays,
     Task,
-    finite,
     nearest_at,
     nearest_pull,
     nearest_push,
@@ -339,12 +338,17 @@ def _nearest_value(
     if not math.isfinite(plain):
         return plain
     if _is_rational(op):
-        return signed(round_fraction(Fraction(value(*(cells_as(finite(a), Fraction) for a in arrays))), dtype), plain)
+        return signed(round_fraction(Fraction(value(*(cells_as(a, _exact_or_strange) for a in arrays))), dtype), plain)
     rational = exactly() if all(np.isfinite(a).all() for a in arrays) else None
     if rational is not None:
         return signed(round_fraction(rational, dtype), plain)
     balls = [cells_as(a, flint.arb) for a in arrays]
     return nearest_of_balls(lambda: value(*balls), dtype, is_value, op.name)
+
+
+def _exact_or_strange(v: float) -> Fraction | float:
+    """Infinities and NaN stay what they are: they may win a window without being a part of the result."""
+    return Fraction(v) if math.isfinite(v) else v
 
 
 def _only(y: Any) -> Any:
