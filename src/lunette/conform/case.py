@@ -25,6 +25,8 @@ from lunette.window import Shape
 
 LAYOUTS = ("contiguous", "channels_last", "strided")
 MODES = ("forward", "indices", "jvp", "vjp")
+EMPTY_RULES = frozenset({"M1", "A1", "S2"})
+"""The rules that refuse a window without cells."""
 KINDS: dict[str, type[Op]] = {kind.name: kind for kind in ALL}
 
 
@@ -99,10 +101,19 @@ class Case:
         try:
             return output_shape(self.op, *self.shapes, **options)
         except LunetteError as error:
-            if error.rule not in ("M1", "A1", "S2"):
+            if error.rule not in EMPTY_RULES:
                 return None
         window = {n: v for n, v in options.items() if n in ("kernel", "stride", "padding", "dilation", "ceil_mode")}
         return output_shape("avg_pool", self.shapes[0], **window, spatial=self.d)  # sizes without the rule of cells
+
+    @cached_property
+    def misses(self) -> bool:
+        """Whether some window holds no cell of the input, and lunette refuses for that reason."""
+        try:
+            output_shape(self.op, *self.shapes, **dict(self.options))
+        except LunetteError as error:
+            return error.rule in EMPTY_RULES
+        return False
 
     @property
     def size(self) -> int:

@@ -17,7 +17,7 @@ from lunette.array import output_shape
 from lunette.conform.case import Case, Data
 from lunette.conform.data import DTYPES, limits
 from lunette.conform.result import Verdict
-from lunette.conform.truth import ANALYTIC, FUNCTIONS, SELECTING, VJP, Truth, terms
+from lunette.conform.truth import ANALYTIC, FUNCTIONS, SELECTING, VJP, Truth, names, run_lunette, terms
 from lunette.errors import LunetteError
 from lunette.number import Array
 
@@ -125,12 +125,17 @@ def _sign(case: Case, data: Data, fault: Fault) -> bool:
         return False
     if case.mode in ("jvp", "vjp"):
         return not _some_hold(case, fault, np.isnan(x))
-    options = {n: v for n, v in case.options.items() if n in WINDOW}
+    got, signed = fault.got.astype(np.float64)[fault.wrong], _signed_norm(case, x, p)[fault.wrong]
     with np.errstate(all="ignore"):
-        signed = FUNCTIONS["avg_pool"](x**p, **options, divisor=1) ** (1 / p)
-        got, signed = fault.got.astype(np.float64)[fault.wrong], signed[fault.wrong]
         near = np.abs(got - signed) <= 0.01 * np.abs(signed)
     return bool((near | (np.isnan(got) & np.isnan(signed)) | (got == signed)).all()) and not np.isinf(signed).any()
+
+
+def _signed_norm(case: Case, x: Array, p: float) -> Array:
+    """A p-norm of powers that keep their sign."""
+    options = {n: v for n, v in case.options.items() if n in WINDOW}
+    with np.errstate(all="ignore"):
+        return np.asarray(FUNCTIONS["avg_pool"](x**p, **options, divisor=1) ** (1 / p))
 
 
 def _nan(case: Case, data: Data, fault: Fault) -> bool:
@@ -159,19 +164,50 @@ def _derivative_of_a_sum(case: Case) -> bool:
 
 def _overflow(case: Case, data: Data, fault: Fault) -> bool:
     """Finite cells and a finite result, but not for the backend."""
+    if case.op == "lp_pool" and case.mode in ("jvp", "vjp"):
+        return _powers_overflow(case, data, fault)
     bad = ~np.isfinite(fault.got) & np.isfinite(fault.right) & fault.wrong
     largest = max((float(np.abs(a).max(initial=0)) for a in data.primals), default=0.0)
     return bool(bad.any()) and largest > float(limits(DTYPES[case.dtype]).max) ** 0.3
 
 
+def _powers_overflow(case: Case, data: Data, fault: Fault) -> bool:
+    """The sum of powers, on which the derivative of a p-norm is built, leaves the range in every window concerned."""
+    x, p = data.primals[0].astype(np.float64), float(case.options.get("p", 2))
+    options = {n: v for n, v in case.options.items() if n in WINDOW}
+    if not np.isfinite(x).all() or p == np.inf:
+        return False
+    with np.errstate(all="ignore"):
+        beyond = FUNCTIONS["avg_pool"](np.abs(x) ** p, **options, divisor=1) > float(limits(DTYPES[case.dtype]).max)
+        if case.mode == "vjp":
+            beyond = VJP["avg_pool"]((x,), beyond.astype(np.float64), **options)[0] > 0
+    return bool(beyond[fault.wrong].all())
+
+
 def _underflow(case: Case, data: Data, fault: Fault) -> bool:
     """Flushed cells or powers: the answer is zero, or the data are that small."""
     least = float(limits(DTYPES[case.dtype]).tiny)
+    if case.op in SELECTING and _as_if_flushed(case, data, fault, least):
+        return True
     x = np.abs(data.primals[0].astype(np.float64))
     small = (x > 0) & (x < least**0.3)
     got, right = np.abs(fault.got.astype(np.float64))[fault.wrong], np.abs(fault.right)[fault.wrong]
     lost = got <= right if case.op in ANALYTIC else got == 0
     return fault.name != "index" and bool(small.any()) and bool(lost.all())
+
+
+def _as_if_flushed(case: Case, data: Data, fault: Fault, least: float) -> bool:
+    """The right answer to the same question with zeros in the place of subnormal numbers."""
+
+    def flushed(a: Array) -> Array:
+        return np.where(np.abs(a.astype(np.float64)) < least, 0.0, a.astype(np.float64))
+
+    if not any((a.astype(np.float64) != flushed(a)).any() for a in data.primals):
+        return False
+    cotangent = None if data.cotangent is None else flushed(data.cotangent)
+    other = Data(tuple(map(flushed, data.primals)), tuple(map(flushed, data.tangents)), cotangent)
+    answer = run_lunette(case, other)[names(case).index(fault.name)]
+    return bool((fault.got == answer)[fault.wrong].all())
 
 
 def _tie(case: Case, data: Data, fault: Fault) -> bool:
@@ -193,10 +229,18 @@ def _divisor(case: Case, data: Data, fault: Fault) -> bool:
         options = {n: v for n, v in case.options.items() if n in WINDOW}
         reach = VJP["avg_pool"]((np.ones(case.shapes[0]),), _border(case).astype(np.float64), **options)[0]
         return bool((reach > 0)[fault.wrong].all())
+    got, p = fault.got.astype(np.float64)[fault.wrong], float(case.options.get("p", 2))
+    if _by_counts(case, got, fault.right[fault.wrong], p):
+        return True
+    signed = case.op == "lp_pool" and case.mode == "forward" and p != np.inf  # two mistakes at once
+    return signed and _by_counts(case, got, _signed_norm(case, data.primals[0].astype(np.float64), p)[fault.wrong], p)
+
+
+def _by_counts(case: Case, got: Array, right: Array, p: float) -> bool:
+    """Whether values, or their powers, differ by ratios of two counts of cells."""
     with np.errstate(all="ignore"):
-        ratio = fault.got.astype(np.float64)[fault.wrong] / fault.right[fault.wrong]
-    if case.op == "lp_pool":
-        ratio = np.abs(ratio) ** float(case.options.get("p", 2))
+        ratio = got / right
+        ratio = np.abs(ratio) ** p if case.op == "lp_pool" else ratio
     ratio = ratio[np.isfinite(ratio) & (ratio != 0)]
     cells = prod(case.per_axis("kernel"))
     if not ratio.size:
@@ -221,13 +265,17 @@ def _accumulation(case: Case, data: Data, fault: Fault) -> bool:
 
 
 def _precision(case: Case, data: Data, fault: Fault) -> bool:
-    """Float64 in name only."""
-    if case.dtype != "float64":
+    """Float64 in name only: a float32, and right as far as those reach, which is not to inf."""
+    if case.dtype != "float64" or fault.name == "index":
         return False
+    narrow = np.finfo(np.float32)
+    most, steps = float(narrow.max), 4 * (terms(case, fault.name) + 4)
     with np.errstate(all="ignore"):
-        error = np.abs(fault.got.astype(np.float64) - fault.right)[fault.wrong]
-        rounding = 2.0**-24 * 4 * (terms(case, fault.name) + 4)
-        return bool((error <= rounding * fault.size[fault.wrong]).all())
+        got, right = fault.got.astype(np.float64)[fault.wrong], fault.right[fault.wrong]
+        error, size = np.abs(got - np.clip(right, -most, most)), np.minimum(fault.size[fault.wrong], most)
+        near = error <= steps * (2.0**-24 * size + float(narrow.smallest_subnormal))
+        own = (got == got.astype(np.float32)) & ((got != 0) | (np.abs(right) >= float(narrow.tiny)))  # no other's zero
+        return bool((near & own).all())
 
 
 def _padding(case: Case, data: Data, fault: Fault) -> bool:
@@ -252,6 +300,7 @@ HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
     ("index", _outside),
     ("signed zero", _signed_zero),
     ("padding", _absent),
+    ("precision", _precision),
     ("nan", _nan),
     ("infinity", _infinity),
     ("sign", _sign),
@@ -259,7 +308,6 @@ HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
     ("underflow", _underflow),
     ("tie", _tie),
     ("divisor", _divisor),
-    ("precision", _precision),
     ("accumulation", _accumulation),
     ("padding", _padding),
     ("index", _index),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lunette.conform.backends import Backend
-from lunette.conform.case import Case
+from lunette.conform.case import EMPTY_RULES, Case
 from lunette.conform.classify import RULES, WHY
 from lunette.conform.data import DTYPES
 from lunette.conform.judge import as_right, brief
@@ -67,7 +67,7 @@ def drawing(case: Case) -> str:
     try:
         return str(explain(case.op, case.space, **options))
     except LunetteError as refusal:
-        if refusal.rule not in ("M1", "A1", "S2"):
+        if refusal.rule not in EMPTY_RULES:
             return f"no window: {refusal}"
     plain = {n: v for n, v in options.items() if n not in ("beta", "count_include_pad", "divisor")}
     return str(explain("lp_pool", case.space, **plain)).replace("lp_pool", case.op, 1)

@@ -227,22 +227,23 @@ DRAW: dict[str, Callable[[str, Rng, int, Space], tuple[tuple[Shape, ...], dict[s
 
 def corners(op: str, space: Space, seed: int) -> Iterator[Case]:
     """Configurations at the edge of the rules, in every mode: chance meets them too seldom."""
-    return islice(_corners(op, space, seed), 0, None, space.thin)
+    for family in CORNERS:
+        yield from islice(_family(family, op, space, seed), 0, None, 1 if family in FEW else space.thin)
 
 
-def _corners(op: str, space: Space, seed: int) -> Iterator[Case]:
-    rng = np.random.default_rng([seed, crc32(op.encode())])
+def _family(family: Family, op: str, space: Space, seed: int) -> Iterator[Case]:
+    rng = np.random.default_rng([seed, crc32(f"{family.__name__} {op}".encode())])
     modes = [m for m in modes_of(op) if m in space.modes]
     ties = {"ties": space.ties[op][0]} if op in space.ties else {}
-    for family in CORNERS:
-        for shapes, options, dtype, data, only in family(op, space):
-            if dtype not in space.dtypes:
-                continue
-            for mode in modes if only is None else [m for m in only if m in modes]:
-                yield Case(op, shapes, {**options, **ties}, dtype, data, mode=mode, seed=int(rng.integers(2**31)))
+    for shapes, options, dtype, data, only in family(op, space):
+        if dtype not in space.dtypes:
+            continue
+        for mode in modes if only is None else [m for m in only if m in modes]:
+            yield Case(op, shapes, {**options, **ties}, dtype, data, mode=mode, seed=int(rng.integers(2**31)))
 
 
 Corner = tuple[tuple[Shape, ...], dict[str, Any], str, str, tuple[str, ...] | None]
+Family = Callable[[str, Space], Iterator[Corner]]
 SLIDING = ("max_pool", "avg_pool", "lp_pool", "smooth_max_pool")
 FORWARD = ("forward",)
 
@@ -344,7 +345,7 @@ def _one_window_of(op: str, space: Space) -> Iterator[Corner]:
             yield (shape,), options, dtype, data, None
 
 
-CORNERS: list[Callable[[str, Space], Iterator[Corner]]] = [  # what takes long begins early
+CORNERS: list[Family] = [  # what takes long begins early
     _huge_kernels,
     _long_sums,
     _windows_that_miss,
@@ -352,3 +353,5 @@ CORNERS: list[Callable[[str, Space], Iterator[Corner]]] = [  # what takes long b
     _nothing,
     _one_window_of,
 ]
+FEW = (_huge_kernels, _long_sums, _too_large)
+"""Families of a few cases each, which are never thinned."""

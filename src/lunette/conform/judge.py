@@ -156,10 +156,11 @@ def measure(got: Array, answer: Answer, dtype: np.dtype[Any]) -> Errors:
         if not counted.any():
             return Errors(wrong, special)
         error = np.where(same, 0, error)[counted]
-        scale = float(limits(dtype).eps) / 2 * answer.size[counted]
-        units = np.where(error == 0, 0, error / scale)
+        # Nothing can be nearer than the least float, so that is the least unit.
+        scale = np.maximum(float(limits(dtype).eps) / 2 * answer.size[counted], float(limits(dtype).smallest_subnormal))
+        units = error / scale
         spacing = _spacing(right[counted], dtype)
-        allowed = answer.bound[counted] / np.where(scale > 0, scale, np.inf)
+        allowed = answer.bound[counted] / scale
     tight = float(allowed[allowed > 0].min(initial=np.inf)) if (allowed > 0).any() else 0.0
     return Errors(wrong, special, float((error / spacing).max()), float(units.max()), float(units.mean()), tight)
 

@@ -62,7 +62,7 @@ class Outcome:
     ulps: float = 0.0
     """The greatest distance from the exact answer, in units of the last place of the answer."""
     units: float = 0.0
-    """The greatest distance in units of u * sum|x||w|, which does not suffer from cancellation."""
+    """The greatest distance in units of u * sum|x||w|, unharmed by cancellation, or of the least float."""
     mean_units: float = 0.0
     bound_units: float = 0.0
     """How many of these units the bound allows where it is tightest."""

@@ -46,6 +46,8 @@ from lunette.errors import ArgumentError, meant, shown
 
 REPEATS = 20
 """How often a suspect is asked again: damage to the heap may take a while to be noticed."""
+ROUNDING = frozenset({"accumulation", "precision", "value"})
+"""Classes of failures that belong beside the errors of sums: too large ones."""
 SAMPLES = 200
 """Accuracy samples kept per operator, dtype and mode."""
 
@@ -357,7 +359,8 @@ def _groups(outcomes: Sequence[Outcome], accepted: Sequence[Known]) -> list[Grou
         if o.failed:
             line = next((k for k in accepted if k.covers(o)), None)
             said = words(o.message) if o.verdict is Verdict.REFUSED else ""
-            key = (o.case.op, "", line.name, "") if line else (o.case.op, o.kind, str(o.verdict), said)
+            no_size = o.case.output is None  # an answer where there is none is not an answer of a wrong size
+            key = (o.case.op, "", line.name, "") if line else (o.case.op, o.kind, str(o.verdict), said, no_size)
             groups[key].append(o)
             lines[key] = line
     return [(groups[key], lines[key]) for key in sorted(groups)]
@@ -464,8 +467,10 @@ def facets(case: Case) -> Iterator[str]:
 def _accuracy(outcomes: Sequence[Outcome]) -> tuple[Accuracy, ...]:
     samples: dict[tuple[str, str, str], list[tuple[float, float, float]]] = defaultdict(list)
     for o in outcomes:
-        measured = o.verdict is Verdict.WITHIN or (
-            o.verdict is Verdict.EQUAL and o.case.data in ("normal", "cancelling")
+        measured = (
+            o.verdict is Verdict.WITHIN
+            or (o.verdict is Verdict.EQUAL and o.case.data in ("normal", "cancelling"))
+            or (o.failed and o.kind in ROUNDING and o.units > 0)
         )
         key = (o.case.op, o.case.dtype, o.case.mode)
         if measured and len(samples[key]) < SAMPLES:

@@ -83,8 +83,9 @@ def same(a: Outcome, b: Outcome) -> bool:
 
 
 def words(message: str) -> str:
-    """An error's text without numbers, so that refusals of one kind are one."""
-    return " ".join("".join(" " if c.isdigit() or c in "()[],-" else c for c in message).split())[:80]
+    """An error's text without numbers, so that refusals of one kind are one: how it begins, and how it ends."""
+    plain = " ".join("".join(" " if c.isdigit() or c in "()[],-" else c for c in message).split())
+    return plain if len(plain) <= 120 else f"{plain[:80]} {plain[-40:]}"
 
 
 # ---- simpler configurations
