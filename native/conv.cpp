@@ -139,7 +139,7 @@ bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums
     i64 pitch = z.col().out;
     const T* add = done ? e.add : nullptr;
     bool relu = done && e.relu, bad = false;
-    Vector<T> watch{};
+    auto doubt = in_doubt(broadcast(T(1)));
     for (i64 m = 0; m < rows; ++m, sums += panel_width<T>) {
         T bias = done && e.bias ? e.bias[m] : T(-0.0);
         for (int x = 0; x < panel.runs; ++x) {
@@ -149,7 +149,7 @@ bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums
             auto some = [&](i64 at) {
                 Vector<T> v = load(from + at);
                 if (more) v += load(y + at);
-                watch += v * T(0);  // NaN once a sum is NaN or infinite
+                doubt |= in_doubt(v);
                 v += bias;
                 if (add) v += load(add + first + at);
                 store(y + at, relu ? v < 0 ? Vector<T>{} : v : v);
@@ -160,18 +160,18 @@ bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums
             }
             if (!more && !add && !relu) {  // almost always
                 for (i64 q = l; q < n; ++q) y[q * pitch] = from[q] + bias;
-                for (; l < n; ++l) bad |= from[l] != from[l];
+                for (; l < n; ++l) bad |= in_doubt(from[l]);
             }
             for (; l < n; ++l) {
                 T v = more ? y[l * pitch] + from[l] : from[l];
-                bad |= v != v;
+                bad |= in_doubt(v);
                 v += bias;
                 if (add) v += add[first + l * pitch];
                 y[l * pitch] = relu && v < 0 ? T(0) : v;
             }
         }
     }
-    return bad || any(watch != Vector<T>{});
+    return bad || any(doubt);
 }
 
 // Rows first..last of one group over one tile.
@@ -300,7 +300,7 @@ bool run_across(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 firs
             for (i64 l = 0; l < w.runs[r].length; ++l, sum += W) {
                 i64 to = at + w.runs[r].to + l * z.col().out;
                 T v = *sum;
-                bad |= v != v;
+                bad |= in_doubt(v);
                 if (e.bias) v += e.bias[row];
                 if (e.add) v += e.add[to];
                 out[to] = e.relu && v < 0 ? T(0) : v;
@@ -316,23 +316,26 @@ bool finite(const T* p, i64 n) {
     return s == 0;
 }
 
-// A running sum of any length within the bound of "fast".
-template <class T>
-struct Cascade {
-    T level[3] = {T(-0.0), T(-0.0), T(-0.0)};
-    i64 terms = 0;
-    // Whether further terms matter: a sum that is NaN stays so.
-    bool add(T v) {
-        level[0] += v;
-        if (++terms % block_terms == 0) level[1] += level[0], level[0] = T(-0.0);
-        if (terms % (block_terms * block_limit) == 0) level[2] += level[1], level[1] = T(-0.0);
-        return level[0] == level[0];
+// What a sum in doubt should be: its terms once more, term(i) for i < n, those that are absent left out; `y`, with the
+// epilogue applied by `finish`, is what came out. A sum that is zero is -0 only if every term is.
+template <class T, class Term, class Finish>
+T mended(T y, i64 n, Term term, Finish finish) {
+    if (y == 0) {
+        for (i64 i = 0; i < n; ++i)
+            if (T v = term(i); v != 0 || !__builtin_signbit(v)) return y;
+        return finish(T(-0.0));
     }
-    T value() const { return terms ? level[2] + (level[1] + level[0]) : T(0); }
-};
+    T level[3] = {T(-0.0), T(-0.0), T(-0.0)};  // a running sum of any length within the bound of "fast"
+    for (i64 i = 0; i < n;) {
+        level[0] += term(i);
+        if (level[0] != level[0]) return finish(level[0]);
+        if (++i % block_terms == 0) level[1] += level[0], level[0] = T(-0.0);
+        if (i % (block_terms * block_limit) == 0) level[2] += level[1], level[1] = T(-0.0);
+    }
+    return finish(level[2] + (level[1] + level[0]));
+}
 
-// Sums that are NaN because a multiplier that is not finite met a padded zero, once more and term by term without the
-// absent cells. Only outputs that are NaN and read an absent cell can be wrong.
+// Only outputs that read an absent cell can be wrong.
 template <class T>
 void mend_sums(const Gather& z, const T* in, const T* w, WeightLayout l, const Epilogue<T>& e, T* out) {
     struct Present {
@@ -340,40 +343,39 @@ void mend_sums(const Gather& z, const T* in, const T* w, WeightLayout l, const E
     };
     List<i64> place;
     places(z, place);
-    parallel_for(z.groups * z.rows, [&](i64 row) {
-        i64 g = row / z.rows;
-        const T *from = in + g * z.channels * z.in_channel, *by = w + g * l.group + row % z.rows * l.row;
+    auto mend_cell = [&](i64 q) {
         List<Present> taps;
-        auto sum = [&] {
-            Cascade<T> s;
-            for (i64 c = 0; c < z.channels; ++c)
-                for (i64 t = 0; t < taps.size; ++t)
-                    if (!s.add(from[c * z.in_channel + taps[t].in] * by[c * l.channel + taps[t].place]))
-                        return s.value();
-            return s.value();
-        };
-        for (i64 q = 0; q < z.cells; ++q) {
-            i64 to = row * z.out_channel + z.spot(q, 0).out;
-            if (out[to] == out[to]) continue;
-            taps.size = 0;
-            for (i64 t = 0; t < z.taps; ++t)
-                if (i64 at = z.spot(q, t).in; at >= 0) taps.push({at, place[t]});
-            if (taps.size == z.taps) continue;
-            T y = sum();
-            if (e.bias) y += e.bias[row];
-            if (e.add) y += e.add[to];
-            out[to] = e.relu && y < 0 ? T(0) : y;
+        for (i64 t = 0; t < z.taps; ++t)
+            if (i64 at = z.spot(q, t).in; at >= 0) taps.push({at, place[t]});
+        for (i64 row = 0; row < z.groups * z.rows; ++row) {
+            i64 g = row / z.rows, to = row * z.out_channel + z.spot(q, 0).out;
+            if (!in_doubt(out[to])) continue;
+            const T *from = in + g * z.channels * z.in_channel, *by = w + g * l.group + row % z.rows * l.row;
+            auto term = [&](i64 i) {
+                const Present& t = taps[i % taps.size];
+                i64 c = i / taps.size;
+                return from[c * z.in_channel + t.in] * by[c * l.channel + t.place];
+            };
+            out[to] = mended(out[to], z.channels * taps.size, term, [&](T y) {
+                if (!taps.size) y = T(e.bias ? -0.0 : 0.0);  // the bias is the only term
+                if (e.bias) y += e.bias[row];
+                if (e.add) y += e.add[to];
+                return e.relu && y < 0 ? T(0) : y;
+            });
         }
+    };
+    constexpr i64 some = 64;
+    parallel_for(up(z.cells, some), [&](i64 i) {
+        for (i64 q = i * some; q < least(z.cells, (i + 1) * some); ++q)
+            if (z.lacks(q)) mend_cell(q);
     });
 }
 
 template <class T>
 void run_gather(const Gather& z, const T* in, const T* w, const T* packed, WeightLayout l, const Epilogue<T>& e,
                 T* out) {
-    i64 weights = z.groups * most(l.group, 1);
     if (is_depthwise(z)) {
-        bool odd = run_depthwise(z, in, w, l, e, out);
-        if (odd && !finite(w, weights)) mend_sums(z, in, w, l, e, out);
+        if (run_depthwise(z, in, w, l, e, out) && z.absent) mend_sums(z, in, w, l, e, out);
         return;
     }
     i64 threads = num_threads();
@@ -424,7 +426,7 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
     } else {
         parallel_for(tasks, task);
     }
-    if (bad && !finite(w, weights)) mend_sums(z, in, w, l, e, out);
+    if (bad && z.absent) mend_sums(z, in, w, l, e, out);
 }
 
 // The arguments of a convolution, as the kernels below want them.
@@ -612,29 +614,31 @@ void sum_tiles(const Plan<T>& p, i64 group, i64 block, i64 first, i64 last, cons
     }
 }
 
-// The same for dw. A NaN of g that a tap does see makes every sum of that tap NaN, rightly.
+// The same for dw; `nan`: a NaN may be wrong too.
 template <class T>
-void mend_weight_grad(const Gather& z, const List<i64>& place, i64 kernel, const T* x, const T* g, T* dw) {
-    parallel_for(z.groups * z.rows, [&](i64 row) {
-        const T *from = x + row / z.rows * z.channels * z.in_channel, *by = g + row * z.out_channel;
-        T* to = dw + row * z.channels * kernel;
-        auto sees_nan = [&](i64 t) {
-            for (i64 q = 0; q < z.cells; ++q)
-                if (Spot at = z.spot(q, t); at.in >= 0 && by[at.out] != by[at.out]) return true;
-            return false;
-        };
-        for (i64 t = 0; t < z.taps; ++t) {
-            auto is_nan = [&](i64 c) { return to[c * kernel + place[t]] != to[c * kernel + place[t]]; };
-            i64 c = 0;
-            while (c < z.channels && !is_nan(c)) ++c;
-            if (c == z.channels || sees_nan(t)) continue;
-            for (; c < z.channels; ++c) {
-                if (!is_nan(c)) continue;
-                Cascade<T> sum;
-                for (i64 q = 0; q < z.cells; ++q)
-                    if (Spot at = z.spot(q, t); at.in >= 0 && !sum.add(from[c * z.in_channel + at.in] * by[at.out]))
-                        break;
-                to[c * kernel + place[t]] = sum.value();
+void mend_weight_grad(const Gather& z, const List<i64>& place, i64 kernel, const T* x, const T* g, bool nan, T* dw) {
+    parallel_for(z.taps, [&](i64 t) {
+        List<Spot> cells;
+        for (i64 q = 0; q < z.cells; ++q)
+            if (Spot at = z.spot(q, t); at.in >= 0) cells.push(at);
+        for (i64 row = 0; row < z.groups * z.rows; ++row) {
+            const T *from = x + row / z.rows * z.channels * z.in_channel, *by = g + row * z.out_channel;
+            T* to = dw + row * z.channels * kernel + place[t];
+            // One NaN of g that the tap does see makes all its sums NaN, rightly.
+            auto sees_nan = [&] {
+                for (i64 i = 0; i < cells.size; ++i)
+                    if (by[cells[i].out] != by[cells[i].out]) return true;
+                return false;
+            };
+            bool looked = false;
+            for (i64 c = 0; c < z.channels; ++c) {
+                T& sum = to[c * kernel];
+                if (sum != 0 && (sum == sum || !nan)) continue;
+                if (!looked && sees_nan()) break;
+                looked = true;
+                const T* channel = from + c * z.in_channel;
+                auto term = [&](i64 i) { return channel[cells[i].in] * by[cells[i].out]; };
+                sum = mended(sum, cells.size, term, [&](T y) { return cells.size ? y : T(0); });
             }
         }
     });
@@ -654,9 +658,8 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     List<i64> place;
     places(z, place);
     if (is_depthwise(z)) {
-        bool nan = depthwise_weight_grad(z, place, s.kernel, x, g, dw);
-        if (nan && !(finite(x, z.in_size) && finite(g, batch * cout * s.m)))
-            mend_weight_grad(z, place, s.kernel, x, g, dw);
+        if (depthwise_weight_grad(z, place, s.kernel, x, g, dw))
+            mend_weight_grad(z, place, s.kernel, x, g, !finite(x, z.in_size) || !finite(g, batch * cout * s.m), dw);
         return;
     }
     i64 threads = num_threads();
@@ -674,12 +677,12 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     auto finish = [&](i64 group, i64 block, const T* sums) {  // turns [channel panel][row][channel] into dw
         auto [c, t, n] = p.block(block);
         T* to = dw + (group * z.rows * z.channels + c) * s.kernel;
-        bool nan = false;
+        bool doubt = false;
         for (i64 m = 0; m < z.rows; m += W) {
             const T* from = sums + m * n;
             i64 width = least(W, z.rows - m), pitch = z.channels * s.kernel;
             for (i64 i = 0; i < n && z.absent; ++i)
-                for (i64 l = 0; l < width; ++l) nan |= from[i * W + l] != from[i * W + l];
+                for (i64 l = 0; l < width; ++l) doubt |= in_doubt(from[i * W + l]);
             if (z.taps == s.kernel) {
                 transpose_block(from, W, n, 0, width, to + m * pitch + t, pitch, 1);
                 continue;
@@ -689,7 +692,7 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
                     to[(m + l) * pitch + (t + r) / z.taps * s.kernel + place[(t + r) % z.taps]] =
                         from[r * W + l];
         }
-        if (nan) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
+        if (doubt) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
     };
     auto task = [&](i64 i) {
         i64 share = i % shares, block = i / shares % blocks, group = i / shares / blocks;
@@ -709,8 +712,7 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
                 for (i64 j = 0; j < size; ++j) sums[j] += sums[k * size + j];
             finish(i / blocks, i % blocks, sums);
         }
-    if (bad && z.absent && !finite(g, batch * cout * s.m))
-        mend_weight_grad(z, place, s.kernel, x, g, dw);
+    if (bad) mend_weight_grad(z, place, s.kernel, x, g, !finite(g, batch * cout * s.m), dw);
 }
 
 // Whether every cell reads itself only, for so few rows that packing it would cost as much as the sums do.

@@ -35,7 +35,8 @@ struct Channel {
 
 // out[v*lanes ...] = sum_t w[t] * x[off[t] + v*lanes ...], v < N
 template <int N, class T>
-[[gnu::always_inline]] inline void line_sums(const Channel<T>& c, const T* x, const T* add, T* out, Vector<T>& watch) {
+[[gnu::always_inline]] inline void line_sums(const Channel<T>& c, const T* x, const T* add, T* out,
+                                             decltype(in_doubt(Vector<T>{}))& doubt) {
     constexpr int L = lanes<T>;
     Vector<T> acc[N];
     for (int v = 0; v < N; ++v) acc[v] = broadcast(T(-0.0));
@@ -48,8 +49,8 @@ template <int N, class T>
     for (int v = 0; v < N; ++v) {
         acc[v] += broadcast(c.bias);
         if (add) acc[v] += load(add + v * L);
+        doubt |= in_doubt(acc[v]);
         if (c.relu) acc[v] = acc[v] < 0 ? Vector<T>{} : acc[v];
-        watch += acc[v] * T(0);  // NaN once a sum is NaN or infinite
         store(out + v * L, acc[v]);
     }
 }
@@ -58,13 +59,13 @@ template <class T>
 bool depthwise_tile(const Work<T>& w, const Channel<T>& c, const T* copy, T* out) {
     constexpr i64 L = lanes<T>;
     i64 pitch = w.p.z.col().out;
-    Vector<T> watch{};
+    auto doubt = in_doubt(broadcast(T(1)));
     for (i64 i = 0; i < w.runs.size; ++i) {
         const Run& run = w.runs[i];
         const T *x = copy + run.from, *add = c.add ? c.add + run.to : nullptr;
         T* y = out + run.to;
         i64 l = 0, n = run.length;
-        auto sums = [&]<int N>() { line_sums<N>(c, x + l, add ? add + l : nullptr, y + l, watch); };
+        auto sums = [&]<int N>() { line_sums<N>(c, x + l, add ? add + l : nullptr, y + l, doubt); };
         if (pitch == 1) {
             for (; l + 4 * L <= n; l += 4 * L) sums.template operator()<4>();
             // The last vector may do some cells twice, or some of the next line, which is done again in its
@@ -85,11 +86,11 @@ bool depthwise_tile(const Work<T>& w, const Channel<T>& c, const T* copy, T* out
             T some[lanes<T>], more[lanes<T>] = {};
             i64 cells = least(L, n - l);
             for (i64 j = 0; j < cells && add; ++j) more[j] = add[(l + j) * pitch];
-            line_sums<1>(c, x + l, add ? more : nullptr, some, watch);
+            line_sums<1>(c, x + l, add ? more : nullptr, some, doubt);
             for (i64 j = 0; j < cells; ++j) y[(l + j) * pitch] = some[j];
         }
     }
-    return any(watch != Vector<T>{});
+    return any(doubt);
 }
 
 template <class T>
@@ -180,14 +181,14 @@ bool depthwise_weight_grad(const Gather& z, const List<i64>& place, i64 kernel, 
                 for (; k < z.taps; ++k) depthwise_dots<1>(tile, copy, p.off.data + k, y, s + k);
             }
         }
-        bool nan = false;
+        bool doubt = false;
         for (i64 c = first; c < last; ++c)
             for (i64 t = 0; t < z.taps; ++t) {
                 T v = sums[(c - first) * z.taps + t];
-                nan |= v != v;
+                doubt |= in_doubt(v);
                 dw[c * kernel + place[t]] = v;
             }
-        if (nan) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
+        if (doubt) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
     };
     if (threads == 1 || z.cells * z.taps * z.groups < 100000)
         for (i64 i = 0; i < chunks; ++i) task(i);

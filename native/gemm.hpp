@@ -184,7 +184,7 @@ struct Column {
     const T *b, *before, *bias, *add;
     T* out;
     i64 before_pitch, pitch;  // of before; of add and out
-    bool relu, watch;  // watch: say whether a NaN came out
+    bool relu, watch;  // watch: say whether a sum is in doubt
 };
 
 // f(r, v) for every accumulator, unrolled early enough that they stay in registers.
@@ -194,6 +194,12 @@ template <int R, int N, class F>
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
         for (int v = 0; v < N; ++v) f(r, v);
+}
+
+// Sums that padded zeros may have spoiled: 0 * infinity is NaN, and +0 turns a sum of -0 into +0.
+template <class T>
+[[gnu::always_inline]] inline auto in_doubt(T sum) {
+    return !((sum < 0) | (sum > 0));
 }
 
 // The next R rows of a column.
@@ -208,6 +214,8 @@ template <int R, int N, bool Packed, class T>
     if (t.before) each<R, N>([&](int r, int v) { acc[r][v] += load(t.before + r * t.before_pitch + v * L); });
     if (t.bias) each<R, N>([&](int r, int v) { acc[r][v] += broadcast(t.bias[r]); });
     if (t.add) each<R, N>([&](int r, int v) { acc[r][v] += load(t.add + r * t.pitch + v * L); });
+    auto doubt = in_doubt(acc[0][0]);
+    if (t.watch) each<R, N>([&](int r, int v) { doubt |= in_doubt(acc[r][v]); });
     if (t.relu) each<R, N>([&](int r, int v) { acc[r][v] = acc[r][v] < 0 ? Vector<T>{} : acc[r][v]; });
     each<R, N>([&](int r, int v) { store(t.out + r * t.pitch + v * L, acc[r][v]); });
     t.a += Packed && R < panel_rows ? R : R * t.depth;
@@ -215,10 +223,7 @@ template <int R, int N, bool Packed, class T>
     if (t.before) t.before += R * t.before_pitch;
     if (t.add) t.add += R * t.pitch;
     if (t.bias) t.bias += R;
-    if (!t.watch) return false;
-    auto nan = acc[0][0] != acc[0][0];
-    each<R, N>([&](int r, int v) { nan |= acc[r][v] != acc[r][v]; });
-    return any(nan);
+    return t.watch && any(doubt);
 }
 
 template <int N, bool Packed, class T>

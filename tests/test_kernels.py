@@ -306,3 +306,38 @@ def test_views_of_known_shapes_go_the_short_way() -> None:
         quick = _quickly(MaxPool, (other,), "fast", options)
         assert quick is not None and (quick == ln.max_pool(other.copy(), 2)).all()
     assert _quickly(MaxPool, (view.astype(">f8"),), "fast", options) is None
+
+
+SUMS = [k for k in ALL if k.name in ("conv", "conv_transpose", "avg_pool", "adaptive_avg_pool", "global_avg_pool")]
+WIDE = {  # many cells and few, in groups and alone: each has a loop of its own
+    "conv": [((2, 30, 34), (5, 2, 3, 3)), ((4, 19, 40), (4, 1, 3, 3)), ((40, 5, 5), (30, 40, 3, 3))],
+    "conv_transpose": [((2, 19, 21), (2, 5, 3, 3)), ((40, 6, 5), (40, 3, 4, 4))],
+}
+
+
+def zeros(rng: Any, shape: Any, dtype: Any) -> Array:
+    return np.asarray(rng.choice([-0.0, 0.0], shape, p=[0.95, 0.05]).astype(dtype))
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in SUMS])
+def test_a_sum_is_minus_zero_if_every_term_is(kind: type[Op]) -> None:
+    problems = [(c.shapes, c.options) for c in (random_case(kind, seed) for seed in range(40))]
+    for x, w in WIDE.get(kind.name, []):
+        problems.append(((x, w), {"padding": 1, "stride": 1, "groups": x[0] // w[1] if kind.name == "conv" else 1}))
+    run, push, pull = (getattr(ln, f"{kind.name}{end}") for end in ("", "_jvp", "_vjp"))
+    for seed, (shapes, options) in enumerate(problems):
+        rng = np.random.default_rng(seed)
+        dtype = (np.float32, np.float64)[seed % 2]
+        x, t = zeros(rng, (2, *shapes[0]), dtype), zeros(rng, (2, *shapes[0]), dtype)
+        shared = [rng.choice([1.0, -0.0, 0.0], s, p=[0.8, 0.1, 0.1]).astype(dtype) for s in shapes[1:]]
+        g = zeros(rng, run(x, *shared, **options).shape, dtype)
+        still = [None] * len(shared)
+
+        def results(x: Any, t: Any, g: Any, *shared: Any, options: Any = options, still: Any = still) -> Any:
+            yield run(x, *shared, **options)
+            yield push((x, *shared), (t, *still), **options)
+            yield from pull((x, *shared), g, **options)
+
+        arrays = [x, t, g, *shared]
+        for got, want in zip(results(*arrays), results(*(a.astype(object) for a in arrays)), strict=True):
+            assert np.array_equal(np.signbit(got), np.signbit(want.astype(float))), (shapes, options)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import lunette as ln
 from configurations import random_case
 from lunette.arithmetic.exact import decided_ball, precision, round_fraction
+from lunette.arithmetic.sums import _sliced
 from lunette.array import by_specification, defaults_of, prepare
 from lunette.number import Array, cells_of, each
 from lunette.op import Case, Op, Request, apply
@@ -206,10 +207,11 @@ def test_a_special_value_wins_its_window_and_is_no_part_of_the_result(ties: str,
     x = np.where(rng.random((2, 3, 9, 8)) < 0.3, special, rng.integers(-4, 5, (2, 3, 9, 8))).astype(np.float64)
     options: dict[str, Any] = {"kernel": (3, 4), "stride": (1, 4), "ties": ties}
     g, t = rng.integers(-4, 5, ln.max_pool(x, **options).shape) * 60.0, rng.integers(-4, 5, x.shape) * 60.0
-    for ask in (
+    asks: list[Any] = [
         lambda **how: ln.max_pool_vjp((x,), g, **options, **how)[0],
         lambda **how: ln.max_pool_jvp((x,), (t,), **options, **how),
-    ):
+    ]
+    for ask in asks:
         fast, nearest = ask(), ask(arithmetic="rounded")
         np.testing.assert_allclose(nearest, fast, rtol=0, atol=1e-11)
         assert np.abs(nearest).max() > 1
@@ -347,3 +349,17 @@ def test_ulps_and_bounds() -> None:
     assert ln.error_bound("max_pool", (x,), kernel=2).max() == 0
     with pytest.raises(ln.DTypeError):
         ln.error_bound("conv", (np.ones((1, 1, 3), int), np.ones((1, 1, 2), int)))
+
+
+@given(seeds)
+def test_slices_are_as_far_off_as_they_say(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    terms = int(rng.choice([1, 3, 50, 1000]))
+    wild = np.ldexp(rng.standard_normal((2, terms)), rng.integers(-60, 1, (2, terms)))
+    even = np.full((2, terms), 1 / 3)  # all remainders are of one sign, and so are the errors of their products
+    for a, b in (wild, even, rng.standard_normal((2, terms))):
+        s = _sliced(lambda a, b, y: np.copyto(y, (a * b).sum()), (a, b), (), terms)
+        assert s is not None and s.lo is not None
+        exact = sum((Fraction(x) * Fraction(w) for x, w in zip(a.tolist(), b.tolist(), strict=True)), Fraction(0))
+        assert abs(exact - Fraction(float(s.hi)) - Fraction(float(s.lo))) <= Fraction(float(s.width))
+        assert float(s.width) <= terms * abs(a).max() * abs(b).max() * 2.0**-80

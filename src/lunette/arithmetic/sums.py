@@ -6,9 +6,9 @@ Two ways, one for each width of the operands, both proved below:
   underflow, so a kernel's result is off by at most gamma(h) * size, where size bounds the sum of the terms' absolute
   values: the bound that every summing kernel keeps (lunette.arithmetic.error). float64 has 29 bits more than float32,
   so nearly every sum decides its rounding.
-- *fine*, for float64 operands. Each factor is cut into slices of so few bits that every sum of products of two slices
-  is exact in float64, in whatever order it is taken: the kernels, whose order depends on threads and instruction sets,
-  give the same bits. The exact partial results are added as pairs hi + lo of floats.
+- *fine*, for float64 operands. The leading bits of each factor are cut into slices of so few bits that every sum of
+  products of two slices is exact in float64, in whatever order it is taken; what remains is so small that the error of
+  its sums, bounded as in the coarse way, seldom matters. The partial results are added as pairs hi + lo of floats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, prod
+from math import prod
 from typing import Any, Final
 
 import ml_dtypes
@@ -171,29 +171,48 @@ def _sliced(kernel: Callable[..., None], factors: Sequence[Array], out: Shape, t
     bits = min((53 - (max(terms, 1) - 1).bit_length()) // len(factors), 50)
     if bits <= 8:
         return None
-    count = ceil(80 / bits)
     strange = not all(np.isfinite(f).all() for f in factors)
     scaled = [_scaled(np.where(np.isfinite(f), f, 0.0) if strange else f) for f in factors]
     exponent = sum(e for _, e in scaled)
     if any(abs(e) > ROOM for _, e in scaled) or abs(exponent) > ROOM:
         return None
-    cut = [_slices(f, bits, count) for f, _ in scaled]
-    parts = [p for p, _ in cut]
-    hi, lo, y, n = np.zeros(out), np.zeros(out), np.empty(out), 0
-    for level in range(count):
-        for chosen in _pairs(parts, level):
-            kernel(*chosen, y)
-            s = hi + y
-            lo += _sum_error(hi, y, s)
-            hi, n = s, n + 1
-    whole = all(w for _, w in cut) and sum(len(p) - 1 for p in parts) < count
-    # Scaled factors are <= 1 and slice p is <= 2^-(p*bits), so each product left out is <= 2^-(count*bits), and there
-    # are fewer than (count+1)^2 of them in a term; lo is exact while it is one error, and then off by fewer than n^2
-    # roundings of parts <= 2*terms*2^-53.
-    left_out = 0.0 if whole else (count + 1) ** 2 * 2.0 ** -(count * bits)
-    radius: Any = terms * (left_out + (2 * n * n * U * U if n > 2 and lo.any() else 0.0))
+    exact, rest = _parts([f for f, _ in scaled], bits)
+    hi, lo, y = np.zeros(out), np.zeros(out), np.empty(out)
+    for chosen in (*exact, *rest):
+        kernel(*chosen, y)
+        s = hi + y
+        lo += _sum_error(hi, y, s)
+        hi = s
+    n = len(exact) + len(rest)
+    # Each product of a remainder is at most 2^-(depth*bits + 1), and its sums are off as those of the coarse way are.
+    # lo is exact while it is one error, and then off by fewer than n^2 roundings of parts <= 2*terms*2^-53.
+    depth = len(factors)
+    left = len(rest) * 2.0 ** -(depth * bits + 1) * gamma(height(terms), U) * (1 + 2.0**-20)
+    radius: Any = terms * (left + (2 * n * n * U * U if n > 2 and lo.any() else 0.0))
     result = Sum(np.ldexp(hi, exponent), np.ldexp(lo, exponent), np.ldexp(radius, exponent))
     return _with_signs(result, kernel, factors, strange)
+
+
+Parts = list[tuple[Array, ...]]
+
+
+def _parts(factors: Sequence[Array], bits: int) -> tuple[Parts, Parts]:
+    """What to add up for a sum of a, or of a * b: pairs of slices, whose sums are exact, and small remainders.
+
+    a = s + r, with one slice s; or a = s + s' + r and b = t + t' + q, with
+    a * b = s*t + s*t' + s'*t + s'*t' + a*q + r*(b - q).
+    """
+    exact: Parts
+    rest: Parts
+    if len(factors) == 1:
+        (s,), r = _slices(factors[0], bits, 1)
+        exact, rest = [(s,)], [(r,)]
+    else:
+        a, b = factors
+        (first, r), (second, q) = _slices(a, bits, 2), _slices(b, bits, 2)
+        exact, rest = [(s, t) for s in first for t in second], [(a, q), (r, b - q)]
+    counts = lambda part: all(f.any() for f in part)  # noqa: E731
+    return [exact[0], *filter(counts, exact[1:])], list(filter(counts, rest))
 
 
 def _with_signs(s: Sum, kernel: Callable[..., None], factors: Sequence[Array], strange: bool) -> Sum:
@@ -215,8 +234,8 @@ def _scaled(a: Array) -> tuple[Array, int]:
     return (np.ldexp(a, -e) if abs(e) <= ROOM else a), e
 
 
-def _slices(a: Array, bits: int, count: int) -> tuple[list[Array], bool]:
-    """Multiples of 2^-bits, 2^-2*bits ...: each at most 2^bits of its units; and whether they are all of a."""
+def _slices(a: Array, bits: int, count: int) -> tuple[list[Array], Array]:
+    """Multiples of 2^-bits, 2^-2*bits ..., each at most 2^bits of its units, and what is left: half a unit at most."""
     slices, rest = [], a
     for p in range(1, count + 1):
         # |rest| <= 2^(51 - p*bits), so adding this stays among numbers whose last place is 2^-(p*bits).
@@ -224,17 +243,7 @@ def _slices(a: Array, bits: int, count: int) -> tuple[list[Array], bool]:
         part = (rest + anchor) - anchor
         slices.append(part)
         rest = rest - part
-        if not rest.any():
-            return slices, True
-    return slices, False
-
-
-def _pairs(parts: Sequence[Sequence[Array]], level: int) -> list[tuple[Array, ...]]:
-    """The slices of each factor whose numbers add up to a level."""
-    if len(parts) == 1:
-        return [(parts[0][level],)] if level < len(parts[0]) else []
-    first, second = parts
-    return [(first[p], second[level - p]) for p in range(level + 1) if p < len(first) and level - p < len(second)]
+    return slices, rest
 
 
 # ---- the nearest float
