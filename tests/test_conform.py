@@ -596,30 +596,6 @@ def test_a_corrupted_heap_is_noticed() -> None:
     assert any(alone(found, many, 60).verdict is Verdict.CRASHED for _ in range(3))
 
 
-ASKED = [
-    Case("max_pool", ((1, 1, 4),), {"kernel": (2,), "stride": (1,)}, mode="indices"),
-    Case("conv", ((1, 2, 5), (3, 2, 2), (3,)), {"stride": (2,)}),
-    Case("avg_pool", ((1, 1, 100),), {"kernel": (2,)}, data="normal"),
-    Case("avg_pool", ((1, 1, 4),), {"kernel": (2,)}, mode="vjp"),
-    Case("avg_pool", ((1, 1, 4),), {"kernel": (2,)}, mode="jvp", data="infinite"),
-]
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own, in its forward mode
-@pytest.mark.parametrize("name", ["lunette", "torch", "onnx-reference"])
-@pytest.mark.parametrize("case", ASKED, ids=lambda c: f"{c.op}-{c.mode}")
-def test_reproducers_run(name: str, case: Case, capsys: pytest.CaptureFixture[str]) -> None:
-    backend = find(name)
-    if backend.module:
-        pytest.importorskip(backend.module)
-    if backend.supports(case) is not None:
-        return
-    source = backend.source(case)
-    assert "\n" not in source
-    exec(source, {})
-    assert capsys.readouterr().out.strip()
-
-
 # ---- known differences
 
 

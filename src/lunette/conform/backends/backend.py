@@ -165,10 +165,12 @@ def written(case: Case, at: int, library: str = "np", array: str = "array") -> s
         return f"{library}.zeros({a.shape}, dtype={kind})"
     if (a == a.ravel()[0]).all():
         return f"{library}.full({a.shape}, {float(a.ravel()[0])!r}, dtype={kind})"
-    return f"{library}.{array}({case!r}.arrays().every[{at}], dtype={kind})"
+    wide = ".astype('float32')" * (case.dtype == "bfloat16")  # not every library takes NumPy's word for those
+    return f"{library}.{array}({case!r}.arrays().every[{at}]{wide}, dtype={kind})"
 
 
 def preamble(case: Case, start: str) -> str:
     """The imports of a reproducer."""
+    start += "; import ml_dtypes" * (case.dtype == "bfloat16" and "numpy as np" in start)
     long = any(not literal(a) and a.size and not (a == a.ravel()[0]).all() for a in case.arrays().every)
     return start + "; from lunette.conform.case import Case" * long + "; "

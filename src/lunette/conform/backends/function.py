@@ -12,12 +12,13 @@ import numpy as np
 
 from lunette.conform.backends import registry
 from lunette.conform.backends.backend import Backend, Space, preamble
-from lunette.conform.backends.lunette import spoken
+from lunette.conform.backends.lunette import called
 from lunette.conform.case import KINDS, Case, Data
 from lunette.conform.truth import FUNCTIONS
 from lunette.errors import ArgumentError, meant, shown
 from lunette.op import parameters_of
 
+PER_AXIS = frozenset({"stride", "padding", "dilation", "output_padding"})
 UNSAID = ("ties", "spatial", "arithmetic")
 """Options that change no value: a function need not have them."""
 
@@ -48,6 +49,7 @@ class Function(Backend):
             dtypes=tuple(dtypes or ("float32", "float64")),
             modes=tuple(modes),
             layouts=("contiguous",),
+            named_padding=False,  # cells, in pairs only where both ends differ
         )
         self.default_cases = 600
 
@@ -86,20 +88,33 @@ class Function(Backend):
         return "refused"
 
     def options(self, case: Case) -> dict[str, Any]:
-        """The options that the function has a parameter for, one entry per axis, padding in pairs only if it must."""
+        """The options that the function has a parameter for, one entry per axis, padding in pairs only if it must.
+
+        Those that the case leaves at lunette's defaults are given, too: the function may have others, or none.
+        """
         function = self.functions[case.mode]
         assert function is not None
-        given = dict(case.options)
+        given = {n: v for n, v in self._defaults(function, case).items() if n not in case.options}
+        given = {**dict(case.options), **given}
         if case.mode == "indices":
             given["return_indices"] = True
-        if "kernel" in given:
-            given["stride"] = case.per_axis("stride")
+        for name in PER_AXIS & given.keys():
+            given[name] = given[name] if isinstance(given[name], str) else case.per_axis(name, given[name])
         pads: Any = given.get("padding")
         if isinstance(pads, tuple) and all(isinstance(p, tuple) and p[0] == p[1] for p in pads):
             given["padding"] = tuple(lo for lo, _ in pads)
-        elif pads == 0:
-            given["padding"] = (0,) * case.d
         return {n: v for n, v in given.items() if self._takes(function, n)}
+
+    def _defaults(self, function: Callable[..., Any], case: Case) -> dict[str, Any]:
+        """What lunette would take for options that the function names and the case does not."""
+        try:
+            named = inspect.signature(function).parameters
+        except (TypeError, ValueError):
+            return {}
+        usual = {n: p.default for n, p in parameters_of(FUNCTIONS[case.op]).items() if p.default is not p.empty}
+        return {
+            n: v for n, v in usual.items() if n in named and n not in (*UNSAID, *case.kind.arrays, "return_indices")
+        }
 
     def run(self, case: Case, data: Data) -> Any:
         function = self.functions[case.mode]
@@ -114,11 +129,15 @@ class Function(Backend):
         return tuple(map(_as_array, answered)) if isinstance(answered, tuple) else _as_array(answered)
 
     def source(self, case: Case) -> str:
-        function = self.functions[case.mode]
-        name = getattr(self.functions["forward"], "__name__", "function")
+        module, name = self.place(case.mode)
+        start = "import numpy as np" + (f"; from {module} import {name.partition('.')[0]}" if module else "")
+        return f"{preamble(case, start)}print({called(name, case, self.options(case))})"
+
+    def place(self, mode: str) -> tuple[str, str]:
+        """The module of a function, or none if it is there already, and its name."""
+        function = self.functions[mode]
         module = getattr(function, "__module__", None) or "__main__"
-        start = "import numpy as np" + (f"; from {module} import {name}" if module != "__main__" else "")
-        return f"{preamble(case, start)}print({spoken(case, name)})"
+        return module if module != "__main__" else "", getattr(function, "__name__", "function")
 
 
 def _as_array(value: Any) -> Any:
@@ -150,8 +169,13 @@ class Imported(Function):
             raise ArgumentError(
                 "V5", f"a function {path} in {module}", shown(function), "Write module:function.", who="conform"
             )
+        self.module_name, self.path = module, path
         derivatives: Mapping[str, Any] = {m: getattr(found, f"{parts[-1]}_{m}", None) for m in ("jvp", "vjp")}
         super().__init__(name, function, op, derivatives["jvp"], derivatives["vjp"])
+
+    def place(self, mode: str) -> tuple[str, str]:
+        """As it was named."""
+        return self.module_name, self.path + (f"_{mode}" if mode in ("jvp", "vjp") else "")
 
 
 _numbers = count(1)

@@ -86,23 +86,33 @@ class Jax(Backend):
         if not isinstance(call, Call):
             return str(call)
         said = dict(call.arguments)
-        p, many = len(case.shapes), prod(case.per_axis("kernel"))
-        ends = ""
+        p = len(case.shapes)
+        names = ", ".join(("x", "w", "b")[:p])
         if call.function == "lax.reduce_window":
-            word, init = said.pop("computation"), said.pop("init_value")
-            said = {"init_value": -np.inf if init == "-inf" else 0.0, "computation": "lax." + word} | said
-            by = said.pop("divide_by", None)
-            ends = "" if by is None else f" / {many}" if by == "kernel" else f"  # divided by {by}"
-        options = "".join(f", {n}={v if n == 'computation' else source_of(v)}" for n, v in said.items())
-        arrays = [written(case, at, "jnp") for at in range(p)]
-        start = preamble(case, "import jax; from jax import lax, numpy as jnp")
-        body = f"lambda *a: {call.function}(*a[:2]{options}){ends}"
+            init, word, by = said.pop("init_value"), said.pop("computation"), said.pop("divide_by", None)
+            options = "".join(f", {n}={source_of(v)}" for n, v in said.items())
+            start = f"jnp.array({'-jnp.inf' if init == '-inf' else '0'}, jnp.{case.dtype})"
+
+            def windows(x: str) -> str:
+                return f"lax.reduce_window({x}, {start}, lax.{word}{options})"
+
+            count = {"kernel": str(prod(case.per_axis("kernel"))), "cells": windows("jnp.ones_like(x)")}.get(
+                by, str(by)
+            )
+            body = windows("x") + (f" / {count}" if by is not None else "")
+        else:
+            options = "".join(f", {n}={source_of(v)}" for n, v in said.items())
+            body = f"{call.function}({', '.join(('x', 'w')[:p])}{options})"
+            body += f" + b.reshape({(-1, *(1,) * case.d)})" * (p == 3)
+        wide = "; jax.config.update('jax_enable_x64', True)" * (case.dtype == "float64")
+        start = preamble(case, f"import jax; from jax import lax, numpy as jnp{wide}") + f"f = lambda {names}: {body}; "
+        arrays = ", ".join(written(case, at, "jnp") for at in range(p))
         if case.mode == "jvp":
             tangents = ", ".join(written(case, at, "jnp") for at in range(p, 2 * p))
-            return f"{start}print(jax.jvp({body}, ({', '.join(arrays)},), ({tangents},))[1])"
+            return f"{start}print(jax.jvp(f, ({arrays},), ({tangents},))[1])"
         if case.mode == "vjp" and case.output is not None:
-            return f"{start}print(jax.vjp({body}, {', '.join(arrays)})[1]({written(case, p, 'jnp')}))"
-        return f"{start}print({call.function}({', '.join(arrays[:2])}{options}){ends})"
+            return f"{start}print(jax.vjp(f, {arrays})[1]({written(case, p, 'jnp')}))"
+        return f"{start}print(f({arrays}))"
 
 
 def _pool(lax: Any, jnp: Any, arguments: dict[str, Any], case: Case) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lunette.conform.backends.backend import Backend, Space, preamble, written
@@ -27,18 +28,23 @@ class Lunette(Backend):
         return run_lunette(case, data)
 
     def source(self, case: Case) -> str:
-        return f"{preamble(case, 'import numpy as np, lunette as ln')}print({spoken(case)})"
+        return f"{preamble(case, 'import numpy as np, lunette as ln')}print({self.spoken(case)})"
+
+    def spoken(self, case: Case) -> str:
+        """The call in lunette's own words."""
+        derivative = f"_{case.mode}" if case.mode in ("jvp", "vjp") else ""
+        indices = {"return_indices": True} if case.mode == "indices" else {}
+        return called(f"ln.{case.op}{derivative}", case, {**case.options, **indices})
 
 
-def spoken(case: Case, name: str = "") -> str:
-    """The call in lunette's own words."""
+def called(name: str, case: Case, options: Mapping[str, Any]) -> str:
+    """A call of a function that takes arrays as lunette's do, as source."""
     p = len(case.shapes)
-    arrays = [written(case, at) for at in range(p)]
-    options = "".join(f", {n}={source_of(v)}" for n, v in case.options.items())
-    name = name or f"ln.{case.op}"
+    arrays = ", ".join(written(case, at) for at in range(p))
+    said = "".join(f", {n}={source_of(v)}" for n, v in options.items())
     if case.mode == "jvp":
         tangents = "".join(f"{written(case, at)}, " for at in range(p, 2 * p))
-        return f"{name}_jvp(({', '.join(arrays)},), ({tangents}){options})"
+        return f"{name}(({arrays},), ({tangents}){said})"
     if case.mode == "vjp" and case.output is not None:
-        return f"{name}_vjp(({', '.join(arrays)},), {written(case, p)}{options})"
-    return f"{name}({', '.join(arrays)}{options}{', return_indices=True' if case.mode == 'indices' else ''})"
+        return f"{name}(({arrays},), {written(case, p)}{said})"
+    return f"{name}({arrays}{said})"

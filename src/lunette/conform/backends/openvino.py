@@ -16,8 +16,8 @@ class OpenVino(OnnxBackend):
 
     name = "openvino"
     shown = (
-        "import io, openvino; core = openvino.Core(); print(core.compile_model(core.read_model(io.BytesIO("
-        "m.SerializeToString())), 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})(feeds))"
+        "import io, openvino; core = openvino.Core(); print(*core.compile_model(core.read_model(io.BytesIO("
+        "m.SerializeToString())), 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})(feeds).values())"
     )
     module = "openvino"
     extra = "openvino"

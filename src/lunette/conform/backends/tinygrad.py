@@ -98,14 +98,13 @@ class Tinygrad(Backend):
         if not isinstance(call, Call):
             return str(call)
         p = len(case.shapes)
-        x, *rest = [f"Tensor({written(case, at)})" for at in range(p)]
-        options = ", ".join(f"{n}={source_of(v)}" for n, v in call.arguments.items())
-        start = preamble(case, "import numpy as np; from tinygrad import Tensor")
-        asked = f"{call.function}({', '.join([*rest, options])})"
+        arrays = ", ".join(f"Tensor({written(case, at)})" for at in range(p))
+        options = "".join(f", {n}={source_of(v)}" for n, v in call.arguments.items())
+        device = "import os; os.environ['DEV'] = 'PYTHON'; import numpy as np; from tinygrad import Tensor"
+        start = f"{preamble(case, device)}a = ({arrays},); y = Tensor.{call.function}(*a{options}); "
         if case.mode == "vjp" and case.output is not None:
-            g = f"Tensor({written(case, p)})"
-            return f"{start}x = {x}; print(x.{asked}.gradient(x, gradient={g})[0].numpy())"
-        return f"{start}print({x}.{asked})"
+            return f"{start}print([v.numpy() for v in y.gradient(*a, gradient=Tensor({written(case, p)}))])"
+        return f"{start}print({'[v.numpy() for v in y]' if case.mode == 'indices' else 'y.numpy()'})"
 
 
 def _window(case: Case) -> Window:
