@@ -322,8 +322,9 @@ def zeros(rng: Any, shape: Any, dtype: Any) -> Array:
 @pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in SUMS])
 def test_a_sum_is_minus_zero_if_every_term_is(kind: type[Op]) -> None:
     problems = [(c.shapes, c.options) for c in (random_case(kind, seed) for seed in range(40))]
-    for x, w in WIDE.get(kind.name, []):
-        problems.append(((x, w), {"padding": 1, "stride": 1, "groups": x[0] // w[1] if kind.name == "conv" else 1}))
+    for of_x, of_w in WIDE.get(kind.name, []):
+        groups = of_x[0] // of_w[1] if kind.name == "conv" else 1
+        problems.append(((of_x, of_w), {"padding": 1, "groups": groups}))
     run, push, pull = (getattr(ln, f"{kind.name}{end}") for end in ("", "_jvp", "_vjp"))
     for seed, (shapes, options) in enumerate(problems):
         rng = np.random.default_rng(seed)
@@ -338,6 +339,6 @@ def test_a_sum_is_minus_zero_if_every_term_is(kind: type[Op]) -> None:
             yield push((x, *shared), (t, *still), **options)
             yield from pull((x, *shared), g, **options)
 
-        arrays = [x, t, g, *shared]
+        arrays: list[Array] = [x, t, g, *shared]
         for got, want in zip(results(*arrays), results(*(a.astype(object) for a in arrays)), strict=True):
             assert np.array_equal(np.signbit(got), np.signbit(want.astype(float))), (shapes, options)
