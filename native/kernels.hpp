@@ -27,6 +27,52 @@ struct PoolKernels {
     void (*lp_pool_vjp)(const Pool&, i64 planes, const T* x, const T* g, T* dx, T p);
 };
 
+// A pool of some planes, as drivers that work a few planes at a time call it.
+template <class T>
+struct PlaneKernel {
+    const void* self;
+    void (*call)(const void* self, i64 planes, const T* x, T* y);
+};
+struct Planes {
+    i64 planes, in, out;  // and the cells of one, before and behind
+    i64 divisors = 0;     // that results are divided by: none, one for all, or one for each of a plane
+};
+// What is proved of a float64 kernel on planes of narrow floats: before they are divided, its results y are within
+// evenly * (greatest |cell| of the plane) + relative * |y| + always of the exact ones, for planes that keep `most` and `span`.
+struct Proved {
+    double evenly, relative, always;
+    double most;   // no cell is greater than this; all are finite, unless it is a sum, which infinities decide
+    double least;  // nor smaller than this, unless it is zero
+    double span;   // the exponents of the cells other than zero are no further apart than this
+    double terms;  // of a sum of cells: how many; it is exact where float64 holds every partial sum. Else 0.
+};
+enum class Pooling { mean, smooth_max, lp };
+// Bounds of a pool whose kernel K is off by a known amount (lunette.arithmetic.interval derives the numbers):
+struct Outward {
+    enum Kind {
+        ends,        // K at the ends of x, moved apart by a*|y| + s
+        magnitudes,  // K at the ends of |x|, moved apart by a*y + s, but zeros are exact
+        sums         // K at the centres c, plus and minus K(a*|c| + b*radius) + s
+    } kind;
+    double a, b, s;
+    double whole = 0;  // of sums: if not zero, all cells of a plane are one window, which is divided by this
+};
+struct ArithmeticKernels {
+    // Writes the nearest floats of so many digits, and the flat places of those that are in doubt, in any order.
+    void (*round_planes)(const Planes&, PlaneKernel<double>, const Proved&, int digits, const float* x,
+                         const double* divisors, float* y, i64* places, i64* count);
+    // The same for doubles, proved of the pairs of doubles that these compute with. `parameters` are divisors (as many as
+    // Planes says), beta, or a whole p; `terms` of a sum is what the greatest cell times that bounds the low parts with.
+    void (*round_doubles)(Pooling, const Pool&, const Planes&, const Proved&, bool include_pad, const double* x,
+                          const double* parameters, double* y, i64* places, i64* count,
+                          double* low);  // if given, pairs y + low are written as they are, undecided
+    // *top gets the greatest magnitude that was added up, or of a result: NaN and infinity show there.
+    void (*bound_floats)(const Planes&, PlaneKernel<float>, const Outward&, const float* lo, const float* hi, float* y_lo,
+                         float* y_hi, double* top);
+    void (*bound_doubles)(const Planes&, PlaneKernel<double>, const Outward&, const double* lo, const double* hi,
+                          double* y_lo, double* y_hi, double* top);
+};
+
 // What happens to a finished sum before it is stored: + bias, + another array, then relu (which keeps NaN and -0).
 template <class T>
 struct Epilogue {
@@ -71,6 +117,7 @@ struct Kernels {
     ConvKernels<double> conv_f64;
     GlueKernels<float> glue_f32;
     GlueKernels<double> glue_f64;
+    ArithmeticKernels arithmetic;
     template <class T>
     const GlueKernels<T>& glue_of() const {
         if constexpr (sizeof(T) == 4) return glue_f32; else return glue_f64;

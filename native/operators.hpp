@@ -46,6 +46,13 @@ void lp_pool_jvp(const Pool&, i64 planes, const T* x, const T* t, T* dy, T p);
 template <class T>
 void lp_pool_vjp(const Pool&, i64 planes, const T* x, const T* g, T* dx, T p);
 
+void round_planes(const Planes&, PlaneKernel<double>, const Proved&, int digits, const float* x, const double* divisors,
+                  float* y, i64* places, i64* count);
+void round_doubles(Pooling, const Pool&, const Planes&, const Proved&, bool include_pad, const double* x,
+                   const double* parameters, double* y, i64* places, i64* count, double* low);
+template <class T>
+void bound_planes(const Planes&, PlaneKernel<T>, const Outward&, const T* lo, const T* hi, T* y_lo, T* y_hi, double* top);
+
 template <class T>
 void unary(Unary, i64 count, T parameter, const T* x, T* y);
 template <class T>

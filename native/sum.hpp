@@ -129,6 +129,107 @@ struct Sum {
     }
 };
 
+// The number of cells of window `output` that are inside the padded input but absent.
+inline i64 absent_cells(const Pool& pool, i64 output) {
+    i64 inside = 1, count = 1;
+    for (int a = pool.rank - 1; a >= 0; --a) {
+        const PoolAxis& ax = pool.axes[a];
+        inside *= ax.inside[output % ax.m], count *= ax.count[output % ax.m];
+        output /= ax.m;
+    }
+    return inside - count;
+}
+
+// a + b - s exactly, where s = a + b rounded (Knuth).
+template <class V>
+inline V sum_error(V a, V b, V s) {
+    const V t = s - a;
+    return (a - (s - t)) + (b - t);
+}
+
+// The same sums as unevaluated pairs: v as Sum has it, and `low` the sum of what its roundings dropped.
+template <class T>
+struct PairSum {
+    using Scalar = T;
+    using Careful = PairSum;
+    static constexpr bool idempotent = false, any_order = false;
+    static constexpr std::size_t cell_bytes = 2 * sizeof(T);
+    template <int N>
+    struct Cell {
+        Vec<T, N> v, low;
+    };
+    struct Ref {
+        T *v, *low;
+        Ref at(i64 i) const { return {v + i, low + i}; }
+        template <int N>
+        Cell<N> get(i64 i) const { return {load<N>(v + i), load<N>(low + i)}; }
+        template <int N>
+        void put(i64 i, Cell<N> c) const { store<N>(v + i, c.v), store<N>(low + i, c.low); }
+    };
+    struct Source {
+        const T* v;
+        i64 base;
+        Source at(i64 i) const { return {v + i, base + i}; }
+        template <int N>
+        Cell<N> get(i64 i) const { return {load<N>(v + i), Vec<T, N>{}}; }
+        template <int N>
+        [[gnu::always_inline]] void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
+            part_pairs<N>(v + i, even.v, odd.v);
+            even.low = odd.low = Vec<T, N>{};
+        }
+        template <int N>
+        void fours(i64 i, Cell<N>* all) const {
+            Vec<T, N> cells[4];
+            take_apart<4, N>(v + i, cells);
+            for (int e = 0; e < 4; ++e) all[e] = {cells[e], Vec<T, N>{}};
+        }
+        template <int N>
+        Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by), Vec<T, N>{}}; }
+    };
+
+    static Ref make(char*& memory, i64 cells) {
+        const i64 bytes = (cells * sizeof(T) + 63) / 64 * 64;
+        Ref r{reinterpret_cast<T*>(memory), reinterpret_cast<T*>(memory + bytes)};
+        memory += 2 * bytes;
+        return r;
+    }
+    static T pad() { return -T(0); }
+    static Cell<1> nothing() { return {T(0), T(0)}; }
+    static void fill(Ref r, const T*, i64, i64 n) { std::memset(static_cast<void*>(r.low), 0, n * sizeof(T)); }
+    static bool scan(const T*, i64) { return false; }
+    template <class C>
+    static C join(C a, C b) {
+        const auto s = a.v + b.v;
+        return {s, (a.low + b.low) + sum_error(a.v, b.v, s)};
+    }
+
+    static Cell<1> run(Source s, i64 i, i64 n) {
+        constexpr int L = lanes<T>;
+        Cell<1> total{pad(), T(0)};
+        for (i64 j = 0; j < n;) {
+            const i64 end = std::min(n, j + block_terms * L);
+            Cell<L> c[4];
+            for (auto& v : c) v = {splat<L>(pad()), Vec<T, L>{}};
+            for (; j + 4 * L <= end; j += 4 * L)
+                for (int w = 0; w < 4; ++w) c[w] = join(c[w], s.template get<L>(i + j + w * L));
+            for (; j + L <= end; j += L) c[0] = join(c[0], s.template get<L>(i + j));
+            const Cell<L> all = join(join(c[0], c[1]), join(c[2], c[3]));
+            Cell<1> sum{pad(), T(0)};
+            for (int l = 0; l < L; ++l) sum = join(sum, Cell<1>{all.v[l], all.low[l]});
+            for (; j < end; ++j) sum = join(sum, s.template get<1>(i + j));
+            total = join(total, sum);
+        }
+        return total;
+    }
+
+    static Cell<lanes<T>> column(const T* x, i64, i64) { return {load<lanes<T>>(x), Vec<T, lanes<T>>{}}; }
+    template <class F>
+    static void arrays(Ref a, Ref b, F&& f) { f(a.v, b.v), f(a.low, b.low); }
+    static void weave(Ref even, Ref odd, i64 n, Ref out) {
+        for (i64 o = 0; o < n; ++o) out.template put<1>(o, (o & 1 ? odd : even).template get<1>(o / 2));
+    }
+};
+
 // f(output of axis 0..rank-2 as a row number from o0 on, product of `table` over these axes) for each row of outputs.
 template <class F>
 inline void each_row(const Pool& pool, i64 o0, i64 o1, F&& f) {

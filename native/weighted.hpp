@@ -89,17 +89,6 @@ inline bool any_absent(const Pool& pool) {
     return false;
 }
 
-// The number of cells of window `output` that are inside the padded input but absent.
-inline i64 absent_cells(const Pool& pool, i64 output) {
-    i64 inside = 1, count = 1;
-    for (int a = pool.rank - 1; a >= 0; --a) {
-        const PoolAxis& ax = pool.axes[a];
-        inside *= ax.inside[output % ax.m], count *= ax.count[output % ax.m];
-        output /= ax.m;
-    }
-    return inside - count;
-}
-
 // s += absent * (absent cells of each output), for the outputs o0..o1-1 of axis 0.
 template <class T>
 void add_absent(const Pool& pool, i64 o0, i64 o1, T absent, T* s) {

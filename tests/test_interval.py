@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 import lunette as ln
 from configurations import random_case
 from lunette import outward
-from lunette.arithmetic import interval
+from lunette.arithmetic import interval, interval_pool
 from lunette.array import bound_of
 from lunette.number import Array, Interval, cells_of, each
 from lunette.op import Case, Op, apply
-from lunette.ops import ALL, GLUE, AvgPool, Conv, ConvTranspose, SmoothMaxPool
+from lunette.ops import ALL, GLUE, AvgPool, Conv, ConvTranspose, LpPool, SmoothMaxPool
 from lunette.ops.binary import Add, Div, Mul
 from lunette.ops.glue import Glue
 from lunette.ops.unary import Exp, Neg, Relu
@@ -347,12 +347,125 @@ def test_a_box_inside_a_box_has_its_result_inside(kind: type[Op], seed: int) -> 
         op = bound_of(kind.name, case.shapes, case.options, lead=1).op
         h = depth(op.terms([*case.shapes, *[None] * (len(kind.arrays) - len(case.shapes))]) or 1)
         room = 8 * gamma(h + 2, dtype) * getattr(ln.spec, kind.name)(cells_of(greatest), **own, **options)
+    elif kind is LpPool:
+        op = bound_of(kind.name, case.shapes, case.options, lead=1).op
+        assert isinstance(op, LpPool)
+        own = interval_pool.norm_numbers(x.lo[0].size, float(op.p), np.dtype(dtype))[0]  # no window has more cells
+        room = 4 * Fraction(float(own)) * exact(large.hi)
     ends = [(large.lo, small.lo), (small.hi, large.hi)]
     for outer, inner in ends:
         slack = [ulp(v) * 2 for v in np.asarray(outer).flat] if kind.linear_in or kind.needs == "exp" else None
         gaps = exact(np.asarray(inner)) - exact(np.asarray(outer)) + room
         for at, gap in enumerate(cells_of(gaps).flat):
             assert gap + (slack[at] if slack else 0) >= 0
+
+
+# ---- smooth max and norms: the kernels' own error
+
+
+def check_own_error(kind: type[Op], parameter: float, dtype: Any, style: int) -> None:
+    """The fast kernels are as near to the truth as the bounds assume: balls of 200 bits of the very floats given."""
+    rng = np.random.default_rng(style)
+    soft = kind is SmoothMaxPool
+    for shape, kernel in (((2, 3, 40), (4,)), ((1, 2, 8, 8), (2, 2)), ((1, 1, 36, 41), (36, 40))):
+        plain = rng.standard_normal(shape)
+        if style == 1:  # all sizes
+            plain = plain * 2.0 ** rng.integers(-12, 13, shape)
+        elif style == 2:  # nearly equal, where errors of one sign add up
+            plain = 3 + (rng.random(shape) < 0.1) * plain
+        elif style == 3:  # far apart: by the definition
+            plain = plain * 2.0 ** rng.integers(-60, 60, shape)
+        elif style == 4:  # subnormal
+            plain = plain * float(np.finfo(dtype).smallest_subnormal) * 1000
+        x = plain.astype(dtype)
+        options: dict[str, Any] = {"kernel": kernel}
+        terms = int(np.prod(kernel))
+        if soft:
+            numbers = interval_pool.smooth_max_numbers(terms, parameter, np.dtype(dtype))
+            y, options = ln.smooth_max_pool(x, kernel, beta=parameter), {**options, "beta": ball(Fraction(parameter))}
+        else:
+            numbers = interval_pool.norm_numbers(terms, parameter, np.dtype(dtype))
+            y, options = ln.lp_pool(x, kernel, p=parameter), {**options, "p": parameter}
+        for n in range(len(x)):
+            true = getattr(ln.spec, kind.name)(each(ball, exact(x[n])), **options)
+            for got, v in zip(y[n].flat, true.flat, strict=True):
+                radius = numbers[0] * abs(float(got)) + numbers[2]
+                error = abs(ball(Fraction(float(got))) - v)
+                assert error <= ball(Fraction(float(radius))), (float(got), error, radius)
+
+
+OWN = [(SmoothMaxPool, b) for b in (1.5, -0.25, 30.0)] + [(LpPool, p) for p in (1, 2, 3, 1.5, 7, 64, 100)]
+
+
+@every_float
+@pytest.mark.parametrize("style", range(5))
+@pytest.mark.parametrize(("kind", "parameter"), OWN)
+def test_kernels_are_as_near_as_their_bounds_assume(kind: type[Op], parameter: float, style: int, dtype: Any) -> None:
+    check_own_error(kind, parameter, dtype, style)
+
+
+@every_float
+@pytest.mark.parametrize(("kind", "parameter"), [(SmoothMaxPool, 1.5), (LpPool, 2), (LpPool, 3)])
+def test_own_errors_a_thousand_times_smaller_are_found_out(
+    kind: type[Op], parameter: float, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "smooth_max_numbers" if kind is SmoothMaxPool else "norm_numbers"
+    real = getattr(interval_pool, name)
+    monkeypatch.setattr(interval_pool, name, lambda *given: real(*given) / 1000)
+    with pytest.raises(AssertionError):
+        check_own_error(kind, parameter, dtype, 0)
+
+
+@every_float
+@pytest.mark.parametrize("threads", [1, 2])
+def test_pools_of_many_planes(dtype: Any, threads: int) -> None:
+    """Several blocks of planes, in any layout, with padding and ceil_mode: samples of them, exactly."""
+    ln.set_num_threads(threads)
+    rng = np.random.default_rng(8)
+    lo = rng.standard_normal((2, 30, 19, 21)).astype(dtype)
+    lo[0, 3], lo[1, 4] = np.abs(lo[0, 3]), 0
+    hi = lo + (rng.random(lo.shape) < 0.5).astype(dtype)
+    pools: list[tuple[Any, dict[str, Any]]] = [
+        (ln.avg_pool, {"kernel": (3, 3), "stride": 2, "padding": 1, "ceil_mode": True}),
+        (ln.avg_pool, {"kernel": (2, 2), "divisor": 0.25}),
+        (ln.global_avg_pool, {}),
+        (ln.smooth_max_pool, {"kernel": (2, 2), "beta": -1.5, "padding": 1}),
+        (ln.lp_pool, {"kernel": (2, 3), "p": 2}),
+        (ln.lp_pool, {"kernel": (2, 3), "p": np.inf}),
+    ]
+    for function, options in pools:
+        number = ball if function in (ln.smooth_max_pool, ln.lp_pool) else Fraction
+        own = {k: number(Fraction(v)) if k == "beta" else v for k, v in options.items()}
+        spec = getattr(ln.spec, function.__name__)
+        for box in (Interval(lo, hi), Interval(lo)):
+            y = function(box, **options, arithmetic="interval")
+            turned = Interval(*(np.asfortranarray(e) for e in (box.lo, box.hi)))
+            assert function(turned, **options, arithmetic="interval") == y
+            for n, c in ((0, 0), (0, 3), (1, 4), (1, 29)):
+                for _ in range(2):
+                    point = inside(box[n, c : c + 1], rng, number)
+                    encloses(y[n, c : c + 1], spec(point, **own), dtype)
+            if function is not ln.smooth_max_pool:
+                assert (y.lo[0, 3] >= 0).all()
+    assert ln.lp_pool(lo, 2, p=3, arithmetic="interval").hi[1, 4].max() == 0
+
+
+@every_float
+def test_pools_with_infinite_ends_and_overflow(dtype: Any) -> None:
+    """Small problems are done by the specification, large ones by kernels, which see every end that is not finite."""
+    most = np.finfo(dtype).max
+    for cells in (8, 80):
+        lo = np.full((1, 1, cells, cells), most, dtype)
+        hi = lo.copy()
+        lo[0, 0, 0, 0], hi[0, 0, -1, -1] = -inf, inf
+        for y in (ln.lp_pool(Interval(lo, hi), 2, p=2), ln.smooth_max_pool(Interval(lo, hi), 2, beta=1.0)):
+            assert not np.isnan(y.lo).any() and not np.isnan(y.hi).any()
+            assert (y.lo <= most).all() and (y.hi >= most).all()
+    bad = np.ones((1, 1, 80, 80), dtype)
+    bad[0, 0, 7, 9] = np.nan
+    for call in (partial(ln.lp_pool, kernel=2), ln.global_avg_pool):
+        with pytest.raises(ln.ArgumentError, match="NaN"):
+            call(bad, arithmetic="interval")
 
 
 # ---- ends that are infinite, numbers as ends, and other dtypes
@@ -534,7 +647,7 @@ def test_every_operator_says_that_it_has_bounds() -> None:
 # ---- the tests themselves
 
 
-@pytest.mark.parametrize("broken", ["steps", "sums"])
+@pytest.mark.parametrize("broken", ["steps", "sums", "ends"])
 def test_a_build_that_rounds_inward_fails(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above see it: without the steps outward, and without what sums add for their roundings."""
     failing: list[Callable[[], None]]
@@ -543,14 +656,21 @@ def test_a_build_that_rounds_inward_fails(broken: str, monkeypatch: pytest.Monke
         pairs = Case(((50,), (50,)))
         failing = [partial(check_glue, kind, pairs, np.float32, 0, 1) for kind in (Add, Mul, Div)]
         failing.append(partial(check, SmoothMaxPool, Case(((1, 8), ()), {"kernel": 4}), np.float32, 0, 1))
+    elif broken == "ends":
+        for name in ("smooth_max_numbers", "norm_numbers"):
+            monkeypatch.setattr(interval_pool, name, lambda *given: np.zeros(4))
+        failing = [
+            partial(check, SmoothMaxPool, Case(((1, 8), ()), {"kernel": 4}), np.float32, 0, 1),
+            partial(check, LpPool, Case(((3, 20),), {"kernel": 4, "p": 3}), np.float64, 0, 1),
+        ]
     else:
-        real = interval._factors
+        real = interval.factors
 
         def inward(terms: int, dtype: Any, roundings: int) -> Any:
             a, b, k = real(terms, dtype, roundings)
             return 0 * a, 0 * b + 1, k
 
-        monkeypatch.setattr(interval, "_factors", inward)
+        monkeypatch.setattr(interval, "factors", inward)
         failing = [
             partial(check, Conv, Case(((3, 8, 8), (4, 3, 3, 3))), np.float32, 0, 1),
             partial(check, ConvTranspose, Case(((3, 8, 8), (3, 4, 3, 3))), np.float64, 0, 1),

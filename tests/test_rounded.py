@@ -6,6 +6,7 @@ The exact result comes from the specification on rationals, or on balls of 400 b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 import lunette as ln
 from configurations import random_case
+from lunette.arithmetic import round_values
 from lunette.arithmetic.exact import decided_ball, precision, round_fraction
 from lunette.arithmetic.sums import _sliced
 from lunette.array import by_specification, defaults_of, prepare
@@ -260,6 +262,8 @@ def test_threads_batches_and_layouts_give_the_same_bits(dtype: Any) -> None:
         "conv_vjp": lambda x, g: ln.conv_vjp((x, w, b), g, padding=1, arithmetic="rounded")[0],
         "avg_pool": lambda x, g: ln.avg_pool(x, 3, stride=2, padding=1, arithmetic="rounded"),
         "lp_pool": lambda x, g: ln.lp_pool(x, 2, p=3, arithmetic="rounded"),
+        "smooth_max_pool": lambda x, g: ln.smooth_max_pool(x, 2, beta=0.5, arithmetic="rounded"),
+        "global_avg_pool": lambda x, g: ln.global_avg_pool(x, arithmetic="rounded"),
     }
     for f in functions.values():
         ln.set_num_threads(1)
@@ -270,6 +274,150 @@ def test_threads_batches_and_layouts_give_the_same_bits(dtype: Any) -> None:
         assert np.concatenate([f(x[k : k + 1], g[k : k + 1]) for k in range(3)]).tobytes() == want.tobytes()
         turned = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
         assert f(turned, g).tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: t.__name__)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_planes(dtype: Any, threads: int) -> None:
+    """Several blocks of planes, some of them strange, and one wider than any proof: samples of them, exactly."""
+    ln.set_num_threads(threads)
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((3, 20, 31, 33)).astype(dtype)
+    x[0, 3], x[1, 5, 4, 4], x[2, 7, 3, 2], x[2, 8] = 0, np.nan, -np.inf, np.abs(x[2, 8])
+    x[1, 2] *= (2.0 ** rng.integers(-6, 6, (31, 33))).astype(dtype)
+    x[0, 9, 0, 0] = 2.0**-10 if dtype is np.float16 else 2.0**-100
+    beta = dtype(1.5)
+    calls: list[tuple[Any, Any, dict[str, Any]]] = [
+        (ln.avg_pool, ln.spec.avg_pool, {"kernel": (3, 3), "stride": 2, "padding": 1, "ceil_mode": True}),
+        (ln.avg_pool, ln.spec.avg_pool, {"kernel": (2, 3), "padding": 1, "count_include_pad": False}),
+        (ln.avg_pool, ln.spec.avg_pool, {"kernel": (2, 2), "divisor": -3}),
+        (ln.global_avg_pool, ln.spec.global_avg_pool, {}),
+        (ln.lp_pool, ln.spec.lp_pool, {"kernel": (2, 2), "p": 2}),
+        (ln.lp_pool, ln.spec.lp_pool, {"kernel": (3, 2), "p": 1, "stride": 2, "padding": 1}),
+        (ln.lp_pool, ln.spec.lp_pool, {"kernel": (2, 2), "p": 3}),
+        (ln.smooth_max_pool, ln.spec.smooth_max_pool, {"kernel": (2, 2), "beta": beta}),
+        (ln.smooth_max_pool, ln.spec.smooth_max_pool, {"kernel": (3, 3), "beta": -beta, "padding": 1, "stride": 3}),
+    ]
+    for function, spec, options in calls:
+        finite = np.where(np.isfinite(x.astype(float)), x, dtype(0)).astype(dtype)
+        analytic = "beta" in options or options.get("p", 1) > 1
+        plane_by_plane = "p" in options or "beta" in options  # whose proofs know no infinities: those cells are slow
+        y = function(finite if plane_by_plane else x, **options, arithmetic="rounded")
+        assert y.dtype == dtype
+        for n, c in ((0, 3), (0, 9), (1, 2), (1, 5), (2, 7), (2, 19)):
+            if not plane_by_plane and not np.isfinite(x[n, c].astype(float)).all():
+                fast = function(x[n : n + 1, c : c + 1].astype(np.float64), **options)[0, 0]
+                strange = ~np.isfinite(fast)
+                assert strange.any() and np.array_equal(y[n, c][strange].astype(float), fast[strange], equal_nan=True)
+                assert np.isfinite(y[n, c][~strange].astype(float)).all()
+                continue
+            number = flint.arb if analytic else Fraction
+            own = {k: number(float(v)) if k == "beta" else v for k, v in options.items()}
+            with precision(400):
+                exact = spec(each(lambda v, number=number: number(float(v)), cells_of(finite[n, c : c + 1])), **own)[0]
+                for got, v in zip(np.ravel(y[n, c]).astype(float), exact.ravel(), strict=True):
+                    t = np.dtype(dtype)
+                    want = decided_ball(v, t) if analytic else round_fraction(Fraction(v), t)
+                    assert want is None or got == want
+
+
+# ---- what is proved of the kernels that decide
+
+
+def bumpy(style: str, rng: np.random.Generator, shape: Any, dtype: Any, most: float) -> Array:
+    """Data that are hard on smooth max and norms, at most `most` in magnitude."""
+    plain = rng.standard_normal(shape)
+    if style == "equal":
+        plain = np.full(shape, plain.flat[0]) + (rng.random(shape) < 0.1)
+    elif style == "apart":
+        plain = plain * 2.0 ** rng.integers(-12, 13, shape)
+    elif style == "ends":
+        plain = most * rng.choice([-1, 1], shape) * (1 - 2.0**-20 * rng.random(shape))
+    return np.asarray(np.clip(plain, -most, most)).astype(dtype)
+
+
+STYLES = ("random", "equal", "apart", "ends")
+WINDOWS = [((2, 5, 40), (4,)), ((1, 2, 8, 8), (2, 2)), ((1, 1, 36, 41), (36, 40))]
+
+
+def balls_of(kind: type[Op], x: Array, beta: float | None, options: dict[str, Any]) -> tuple[Any, Array]:
+    """The bound operator, and the exact results as balls of 400 bits."""
+    arrays = (x,) if beta is None else (x, np.array(beta, x.dtype))
+    call = prepare(Request(kind, arrays, "rounded", options_of(kind, Case((), options))))
+    with precision(400):
+        return call.bound, by_specification(
+            call.bound, [each(lambda v: flint.arb(float(v)), cells_of(a)) for a in arrays]
+        )
+
+
+def is_within(y: Array, low: Array, exact: Array, radius: Array) -> None:
+    with precision(400):
+        for a, b, v, r in zip(y.flat, low.flat, exact.flat, radius.flat, strict=True):
+            error = abs(flint.arb(float(a)) + flint.arb(float(b)) - v)
+            assert error <= flint.arb(float(r)), (float(a), error, float(r))
+
+
+def check_radii(kind: type[Op], parameter: float, doubles: bool) -> None:
+    for style in STYLES:
+        check_radius(kind, parameter, doubles, style)
+
+
+def check_radius(kind: type[Op], parameter: float, doubles: bool, style: str) -> None:
+    """The float64 kernel on narrow floats, or the pairs of doubles, are as near to the truth as is said."""
+    soft = issubclass(kind, SmoothMaxPool)
+    rng = np.random.default_rng(len(style))
+    dtype = np.float64 if doubles else np.float32
+    for shape, kernel in WINDOWS:
+        terms = int(np.prod(kernel))
+        proved = (
+            round_values.proved_smooth_max(terms, parameter, doubles)
+            if soft
+            else round_values.proved_norm(terms, parameter, doubles)
+        )
+        assert proved is not None
+        x = bumpy(style, rng, shape, dtype, min(proved.most * 0.99, 1000.0))
+        if not soft and style == "ends":
+            x *= dtype(2.0**-3)
+        x = np.copysign(np.maximum(abs(x), dtype(proved.least * 1.01)), x)
+        options = {"kernel": kernel} if soft else {"kernel": kernel, "p": parameter}
+        bound, exact = balls_of(kind, x, parameter if soft else None, options)
+        y, low = np.empty(bound.out), np.zeros(bound.out)
+        if doubles:
+            places, count = np.empty(y.size, np.int64), np.empty(1, np.int64)
+            driver = round_values.rounder(bound.op, x.shape[0], bound.shapes[:1], np.dtype(dtype))
+            driver(x, np.array([float(parameter)]), proved.array(), y, places, count, low)
+        else:
+            more = [np.array(parameter)] if soft else []
+            y = apply(kind, [x.astype(np.float64), *more], "fast", *options_of(kind, Case((), options)))
+        is_within(y, low, exact, proved.relative * abs(y) + proved.always + proved.evenly * abs(x).max())
+
+
+RADII = [(SmoothMaxPool, b) for b in (1.5, -0.25, 30.0)] + [(LpPool, p) for p in (1, 2, 3, 7, 64)]
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("doubles", [False, True])
+@pytest.mark.parametrize(("kind", "parameter"), [*RADII, (LpPool, 1.5), (LpPool, 2.75)])
+def test_radii_hold(kind: type[Op], parameter: float, doubles: bool, style: str) -> None:
+    if doubles and kind is LpPool and parameter in (1, 1.5, 2.75):
+        return  # a plain sum, and what is computed one by one
+    check_radius(kind, parameter, doubles, style)
+
+
+@pytest.mark.parametrize("doubles", [False, True])
+@pytest.mark.parametrize(("kind", "name", "parameter"), [(SmoothMaxPool, "smooth_max", 1.5), (LpPool, "norm", 2)])
+def test_a_radius_a_thousand_times_smaller_is_found_out(
+    kind: type[Op], name: str, parameter: float, doubles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(round_values, f"proved_{name}")
+
+    def less(*given: Any) -> Any:
+        p = real(*given)
+        return replace(p, relative=p.relative / 1000, always=p.always / 1000, evenly=p.evenly / 1000)
+
+    monkeypatch.setattr(round_values, f"proved_{name}", less)
+    with pytest.raises(AssertionError):
+        check_radii(kind, parameter, doubles)
 
 
 # ---- values with exp, log and roots

@@ -69,6 +69,26 @@ def lp_pool_jvp(code: str, pool: Pool, planes: int, p: float) -> Task:
 def lp_pool_vjp(code: str, pool: Pool, planes: int, p: float) -> Task:
     """(x, g, dx)"""
 
+def rounded_avg_pool(pool: Pool, planes: int, digits: int, divisors: int) -> Task:
+    """(x, divisors, proved, y, places, count, low or None)"""
+
+def rounded_smooth_max_pool(pool: Pool, planes: int, digits: int, include_pad: bool) -> Task:
+    """(x, beta, proved, y, places, count, low or None)"""
+
+def rounded_lp_pool(pool: Pool, planes: int, digits: int) -> Task:
+    """
+    (x, p, proved, y, places, count, low or None); of doubles, p is a whole number
+    """
+
+def bounded_avg_pool(code: str, pool: Pool, planes: int, mode: int) -> Task:
+    """(lo, hi, divisor, numbers, y_lo, y_hi, top)"""
+
+def bounded_smooth_max_pool(code: str, pool: Pool, planes: int, include_pad: bool) -> Task:
+    """(lo, hi, beta, numbers, y_lo, y_hi, top)"""
+
+def bounded_lp_pool(code: str, pool: Pool, planes: int) -> Task:
+    """(lo, hi, p, numbers, y_lo, y_hi, top)"""
+
 def conv(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, relu: bool = False) -> Task:
     """(x, w, b or None, add or None, packed or None, y)"""
 

@@ -64,10 +64,15 @@ def boundary_between(low: Fraction, high: Fraction, dtype: np.dtype[Any]) -> Fra
 
 
 def exact_total(values: Sequence[float]) -> Fraction:
-    """The sum of floats, over one common denominator."""
-    ratios = [v.as_integer_ratio() for v in values]
-    most = max((d.bit_length() for _, d in ratios), default=1)
-    return Fraction(sum(n << (most - d.bit_length()) for n, d in ratios), 1 << (most - 1))
+    """The sum of floats: its nearest float, then that of what is left, until nothing is."""
+    rest, whole = list(values), Fraction(0)
+    try:
+        while (s := math.fsum(rest)) != 0:
+            rest.append(-s)
+            whole += Fraction(s)
+    except OverflowError:
+        return sum(map(Fraction, values), Fraction(0))
+    return whole
 
 
 def nearest_sum(terms: Array, dtype: np.dtype[Any], *more: float) -> float:

@@ -5,7 +5,8 @@ wherever what an operator declares allows, its bounds come from its compiled ker
 
 - monotone and exact (maxima, relu, whatever moves cells): the kernel on the lower ends, and on the upper ends;
 - a room with bounds of its own (sums and products of pairs of cells): those, see lunette.outward;
-- sums of products (convolutions, matrix products, their derivatives) and of cells (averages, sums): below.
+- sums of products (convolutions, matrix products, their derivatives) and of cells: below;
+- averages, smooth max and norms: lunette.arithmetic.interval_pool.
 
 **The kernel's promise.** A term of a sum of t terms is rounded at most k = min(t, 512 + ceil(t/512)) times on its way
 into the result: once as a product, or as a quotient by the divisor, and in additions otherwise, of which no order of t
@@ -37,7 +38,7 @@ another). So points give intervals no wider than 2*gamma(h)*S + 2 ulp. Boxes wit
 no more than 2*gamma(h+2)*sum (|x| + r)*|w| + 2 ulp, |x| the greatest magnitude in the box: u*|c| of it is what a centre
 between two neighbouring floats costs, the second r what the rounding of R itself may.
 
-**Terms of one sign** (averages, sums): the exact ends are the sums of the lower ends and of the upper ends. By (1) the
+**Terms of one sign** (sums, means): the exact ends are the sums of the lower ends and of the upper ends. By (1) the
 kernel's results on these are within g*M + k*tiny, M = the sum of the greatest magnitudes, of the exact ends, and moving
 them outward by A*K(magnitudes) + s is enough, as above (n = 4: two roundings of that, and 1-u). Where no lower end is
 negative, M is the sum itself. Boxes are no more than 4*gamma(h)*M + 2 ulp too wide, points half of that.
@@ -45,11 +46,10 @@ negative, M is the sum itself. Boxes are no more than 4*gamma(h)*M + 2 ulp too w
 
 from __future__ import annotations
 
-import atexit
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 from math import ceil, inf, prod
 from typing import Any
 
@@ -74,8 +74,8 @@ from lunette.array import (
 from lunette.errors import ArgumentError
 from lunette.number import OBJECT, Array, Interval, above, allocate, below, each
 from lunette.op import Op, Request, check_shape
-from lunette.ops.avg_pool import AvgPool
 from lunette.ops.derivative import Jvp, Vjp
+from lunette.ops.pool import Pool
 
 Boxes = list[Interval | None]
 FEW = 1 << 12  # terms that the specification may add up, where a kernel overflowed
@@ -157,7 +157,9 @@ def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) 
     if box is None and bound.kernels.forward is not None:
         if op.exact and (op.monotone or op.integers):
             box = _end_by_end(call, boxes)
-        elif (terms := _terms(op, bound.shapes, prod(bound.batch))) is not None:
+        elif isinstance(op, Pool):
+            box = pooled(op, call, boxes)
+        elif (terms := terms_of(op, bound.shapes, prod(bound.batch))) is not None:
             box = _sums(call, boxes, terms)
     if box is None:
         box = by_specification_of(call, boxes)
@@ -189,6 +191,12 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
     if call.dtype == OBJECT:
         return Interval.between(lo, hi)
     return outward.rounded(each(below, lo).astype(np.float64), each(above, hi).astype(np.float64), wide(call.dtype))
+
+
+@singledispatch
+def pooled(op: Op, call: Call, boxes: Boxes) -> Interval | None:
+    """The bounds of a pool by its own kernel (lunette.arithmetic.interval_pool); None has the specification do it."""
+    return None
 
 
 # ---- kernels
@@ -227,7 +235,7 @@ def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
         yield *parts, room[: parts[0].size]
 
 
-def _both(call: Call) -> tuple[Array, Array]:
+def both_ends(call: Call) -> tuple[Array, Array]:
     """The two ends of the result in one block, which the next call finds again: two would go back to the system."""
     block = np.empty((2, *call.bound.out), wide(call.dtype))
     return block[0, ...], block[1, ...]
@@ -247,7 +255,7 @@ def _end_by_end(call: Call, boxes: Boxes) -> Interval:
         y = np.empty(call.bound.out, wide(call.dtype))
         _kernel(call, [None if b is None else b.lo for b in boxes], y)
         return Interval.between(y, y)
-    lo, hi = _both(call)
+    lo, hi = both_ends(call)
     _kernel(call, [None if b is None else b.lo for b in boxes], lo)
     _kernel(call, [None if b is None else b.hi for b in boxes], hi)
     return Interval.between(lo, hi)
@@ -257,11 +265,11 @@ def _without_nan(box: Interval, operands: Sequence[Any], boxes: Boxes) -> Interv
     """Rule N4 for points: boxes have no NaN, and arrays are looked at only where one comes out."""
     points = any(a is not None and not isinstance(a, Interval) for a in operands)
     if points and box.dtype != OBJECT and box.lo.size and np.isnan(box.lo.max()):
-        _refuse_nan(boxes)
+        refuse_nan(boxes)
     return box
 
 
-def _refuse_nan(boxes: Boxes) -> None:
+def refuse_nan(boxes: Boxes) -> None:
     if any(b is not None and b.dtype.kind == "f" and np.isnan(b.lo).any() for b in boxes):
         raise ArgumentError("N4", "points without NaN", "NaN", "There is no box around it.")
 
@@ -279,13 +287,13 @@ def _by_linearity(kind: type[Jvp], boxes: Boxes, options: tuple[Any, ...]) -> In
 
 
 @lru_cache(maxsize=4096)
-def _terms(op: Op, shapes: tuple[Any, ...], batch: int) -> int | None:
+def terms_of(op: Op, shapes: tuple[Any, ...], batch: int) -> int | None:
     most = op.terms(shapes)
     return most if most is None or not op.summed else most * batch
 
 
 @lru_cache(maxsize=4096)
-def _factors(terms: int, dtype: np.dtype[Any], roundings: int) -> tuple[Any, Any, int]:
+def factors(terms: int, dtype: np.dtype[Any], roundings: int) -> tuple[Any, Any, int]:
     """(A, B, k) of the proof above; A and B rounded up."""
     k = min(terms, 512 + ceil(terms / 512))
     u = Fraction(float(np.finfo(dtype).eps)) / 2
@@ -313,13 +321,17 @@ def _sums(call: Call, boxes: Boxes, terms: int) -> Interval | None:
 
 
 def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | None:
-    box, (lo, hi) = boxes[at], _both(call)
+    box, (lo, hi) = boxes[at], both_ends(call)
     assert box is not None
-    a, _, k = _factors(terms, lo.dtype, 4)
+    arrays = [None if b is None else b.lo for b in boxes]
+
+    def kernel(x: Array, y: Array) -> None:
+        arrays[at] = x
+        _kernel(call, arrays, y)
+
+    a, _, k = factors(terms, lo.dtype, 4)
     s = np.finfo(lo.dtype).smallest_subnormal * lo.dtype.type(4 * (k + 1))
-    top = 0.0
-    for part in _planes(call, boxes, at, lo, hi):
-        top = np.maximum(top, _move_apart(*part, a, s))  # which, unlike max, keeps a NaN
+    top = _move_apart(kernel, box.lo, box.hi, lo, hi, a, s)
     # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
     return Interval.between(lo, hi) if top < 2.0 ** (np.finfo(lo.dtype).maxexp // 2) else None
 
@@ -356,37 +368,6 @@ def _move_apart(
     return top
 
 
-Planes = tuple[Callable[[Array, Array], None], Array, Array, Array, Array]
-
-
-def _planes(call: Call, boxes: Boxes, at: int, lo: Array, hi: Array) -> Iterator[Planes]:
-    """A kernel, the ends that it takes and those to be filled: of pools a few planes at a time, which stay in cache."""
-    box, bound = boxes[at], call.bound
-    assert box is not None
-    arrays = [None if b is None else b.lo for b in boxes]
-
-    def whole(x: Array, y: Array) -> None:
-        arrays[at] = x
-        _kernel(call, arrays, y)
-
-    if not isinstance(bound.op, AvgPool):
-        yield whole, box.lo, box.hi, lo, hi
-        return
-    channels, *space = bound.shapes[0] or ()
-    planes = prod(bound.batch) * channels
-    few = next(n for n in range(max(1, min(planes, 2 * CHUNK // prod(space))), 0, -1) if planes % n == 0)
-    forward = _kernel_of(bound.op, lo.dtype, (few, *space))
-    point = box.lo is box.hi
-    parts = [v.reshape(planes // few, few, *v.shape[len(bound.batch) + 1 :]) for v in (box.lo, box.hi, lo, hi)]
-    for least, most, low, high in zip(*parts, strict=True):
-        yield forward, least, least if point else most, low, high
-
-
-@lru_cache(maxsize=1024)  # forgotten at the end of the process, so that the compiled core sees its tables go
-def _kernel_of(op: Op, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    return op.kernels(dtype, 1, (shape,)).forward
-
-
 def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], added: int | None) -> Interval | None:
     dtype = wide(call.dtype)
     first, second = boxes[at[0]], boxes[at[1]]
@@ -405,13 +386,13 @@ def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], adde
         return _kernel(call, arrays, y)
 
     wide_weights = second.lo is not second.hi
-    a, b, k = _factors(terms, dtype, 7 if wide_weights else 6)
+    a, b, k = factors(terms, dtype, 7 if wide_weights else 6)
     c, carried, reach = _centre(first, a, b, "x", reach=wide_weights)
     d, q, _ = _centre(second, dtype.type(0), dtype.type(1), "w") if wide_weights else (second.lo, None, None)
     bias = None if added is None else boxes[added]
     middle, beside = (None, None) if bias is None else _centre(bias, a, b, "b")[:2]
 
-    lo, hi = _both(call)
+    lo, hi = both_ends(call)
     kernel(c, d, middle, hi)
     weight, greatest = _memory.like(d, "weight"), 0.0
     for cell, size, _ in _pieces(d, weight):
@@ -437,7 +418,7 @@ def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], adde
         np.subtract(y, room, out=room)
         y[...] = high
     if not (np.isfinite(least) and np.isfinite(most)):
-        _refuse_nan(boxes)
+        refuse_nan(boxes)
         if hi.size * terms <= FEW:
             return None
         lost = np.isnan(lo) | np.isnan(hi) | (lo == inf) | (hi == -inf)
@@ -470,6 +451,3 @@ def _centre(box: Interval, a: Any, b: Any, slot: str, *, reach: bool = False) ->
             r *= b
             r += size
     return c, carried, most
-
-
-atexit.register(_kernel_of.cache_clear)

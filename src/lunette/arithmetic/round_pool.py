@@ -1,4 +1,4 @@
-"""Pools in rounded arithmetic: sums over windows, what is proved of smooth max and Lp, and one cell of each."""
+"""Pools in rounded arithmetic: their derivatives, and one cell of each. Values: lunette.arithmetic.round_values."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import numpy as np
 from lunette.arithmetic.error import gamma, height
 from lunette.arithmetic.exact import Proof, cells_as, exact_total, nearest_of_balls, round_fraction, tame, unproved
 from lunette.arithmetic.proofs import Proofs
+from lunette.arithmetic.round_values import counts_of, divisors_of, most_cells, space_of
 from lunette.arithmetic.rounded import (
     Arrays,
     Task,
@@ -26,9 +27,8 @@ from lunette.arithmetic.rounded import (
     pull_of,
     push_of,
     signed,
-    sum_of,
 )
-from lunette.arithmetic.sums import Range, Sum, U
+from lunette.arithmetic.sums import DOUBLE, Range, Sum, U
 from lunette.number import Array, total
 from lunette.op import Op
 from lunette.ops.avg_pool import AvgPool
@@ -39,15 +39,6 @@ from lunette.ops.smooth_max_pool import SmoothMaxPool
 from lunette.window import Axis, Geometry, Shape, Window, axis_table
 
 # ---- windows
-
-
-@lru_cache(maxsize=256)
-def _counts(window: Window, space: Shape, counted: bool) -> Array:
-    """How many cells each window has, padding counted or not, over the output's space."""
-    counts = np.ones(())
-    for t in window.tables(space):
-        counts = np.multiply.outer(counts, (t.inside if counted else t.count).astype(float))
-    return np.asarray(counts)
 
 
 def _readers(op: Pool, space: Shape) -> int:
@@ -64,27 +55,12 @@ def _most_readers(axis: Geometry, n: int) -> int:
     return int(np.bincount(np.repeat(t.first, t.count) + within * t.step, minlength=1).max(initial=1))
 
 
-def _space(op: Pool, x: Array) -> Shape:
-    return x.shape[x.ndim - op.window.d :]
-
-
 def _windows(op: Pool, task: Task, x: Array) -> Shape:
     """The shape of the result with its spatial axes, which a global pool may drop."""
-    return (*x.shape[: x.ndim - op.window.d], *op.window.out(_space(op, x)))
-
-
-def _most_cells(op: Pool, x: Array) -> int:
-    counted = getattr(op, "count_include_pad", False)
-    return int(_counts(op.window, _space(op, x), counted).max())
+    return (*x.shape[: x.ndim - op.window.d], *op.window.out(space_of(op, x)))
 
 
 # ---- averages
-
-
-def _divisors(op: AvgPool, space: Shape) -> Array | float:
-    if op.divisor is not None:
-        return float(op.divisor)
-    return _counts(op.window, space, op.count_include_pad)
 
 
 def _plain(op: AvgPool) -> AvgPool:
@@ -92,27 +68,13 @@ def _plain(op: AvgPool) -> AvgPool:
     return replace(op, divisor=1.0)
 
 
-@sum_of.register(AvgPool)
-def _(op: AvgPool, task: Task, *arrays: Array | None) -> Sum | None:
-    (x,) = arrays
-    assert x is not None
-    forward = task.kernels(_plain(op)).forward
-    if forward is None:
-        return None
-    space = _space(op, x)
-    most = int(_counts(op.window, space, False).max())
-    known = task.ranges.get(id(x))
-    s = task.sums.of(forward, (x,), _windows(op, task, x), most, lambda: most * task.greatest(x), known)
-    return None if s is None else s.over(_divisors(op, space))
-
-
 @pull_of.register(AvgPool)
 def _(op: AvgPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
     (x,) = primals
     assert x is not None
-    space = _space(op, x)
+    space = space_of(op, x)
     g = g.reshape(_windows(op, task, x))
-    return _pulled(task, task.kernels(_plain(op)).vjp, x, g, _divisors(op, space), _readers(op, space))
+    return _pulled(task, task.kernels(_plain(op)).vjp, x, g, divisors_of(op, space), _readers(op, space))
 
 
 def _pulled(
@@ -153,8 +115,8 @@ def _(op: MaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
     jvp = task.kernels(replace(op, ties="all")).jvp
     if jvp is None:
         return None
-    space = _space(op, x)
-    most = int(_counts(op.window, space, False).max())
+    space = space_of(op, x)
+    most = int(counts_of(op.window, space, False).max())
     known = task.ranges.get(id(t))
     windows = _windows(op, task, x)
     s = task.sums.of(lambda t, y: jvp(x, t, y), (t,), windows, most, lambda: most * task.greatest(t), known)
@@ -177,23 +139,10 @@ def _(op: MaxPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | Non
     g = g.reshape(_windows(op, task, x))
     chosen = replace(op, ties="all") if op.ties == "split" else op
     divisors = _winners(op, task, x) if op.ties == "split" else 1.0
-    return _pulled(task, task.kernels(chosen).vjp, x, g, divisors, _readers(op, _space(op, x)))
+    return _pulled(task, task.kernels(chosen).vjp, x, g, divisors, _readers(op, space_of(op, x)))
 
 
-# ---- smooth max and Lp in the coarse way: the float64 kernels and what is proved of them (docs/rounded.md)
-
-
-@sum_of.register(SmoothMaxPool)
-def _(op: SmoothMaxPool, task: Task, *arrays: Array | None) -> Sum | None:
-    x, beta = arrays
-    assert x is not None and beta is not None
-    forward = task.kernels(op).forward
-    if not task.sums.coarse or forward is None or not _is_calm(x, beta):
-        return None
-    y = np.empty(_windows(op, task, x))
-    forward(x, beta, y)
-    relative = 64 * U + 2 * gamma(height(_most_cells(op, x)), U)
-    return Sum(y, None, 64 * U * abs(y) + relative / abs(float(beta)))
+# ---- derivatives of smooth max and Lp in the coarse way: the float64 kernels and what is proved of them
 
 
 def _is_calm(x: Array, beta: Array) -> bool:
@@ -211,12 +160,12 @@ def _(op: SmoothMaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum |
         return None
     y = np.empty(_windows(op, task, x))
     jvp(x, beta, t, t_beta, y)
-    relative = 64 * U + 4 * gamma(height(_most_cells(op, x)), U)
+    relative = 64 * U + 4 * gamma(height(most_cells(op, x)), U)
     moved = 0.0 if t is None else abs(t).max(initial=0)
     if t_beta is not None:
         rate = abs(float(beta))
         moved = (
-            moved + abs(float(t_beta)) * (2 * abs(x).max(initial=0) + (1 + math.log(_most_cells(op, x))) / rate) / rate
+            moved + abs(float(t_beta)) * (2 * abs(x).max(initial=0) + (1 + math.log(most_cells(op, x))) / rate) / rate
         )
     return Sum(y, None, relative * moved + 8 * U * abs(y))
 
@@ -230,21 +179,9 @@ def _(op: SmoothMaxPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum
         return None
     y = np.empty(x.shape)
     vjp[0](x, beta, g.reshape(_windows(op, task, x)), y)
-    readers = _readers(op, _space(op, x))
-    relative = 64 * U + 4 * gamma(height(_most_cells(op, x)), U) + gamma(height(readers), U)
+    readers = _readers(op, space_of(op, x))
+    relative = 64 * U + 4 * gamma(height(most_cells(op, x)), U) + gamma(height(readers), U)
     return Sum(y, None, relative * readers * abs(g).max(initial=0))
-
-
-@sum_of.register(LpPool)
-def _(op: LpPool, task: Task, *arrays: Array | None) -> Sum | None:
-    (x,) = arrays
-    assert x is not None
-    forward = task.kernels(op).forward
-    if not task.sums.coarse or forward is None or not _is_even(x, op.p):
-        return None
-    y = np.empty(_windows(op, task, x))
-    forward(x, y)
-    return Sum(y, None, _lp_error(op, x) * y)
 
 
 def _is_even(x: Array, p: float) -> bool:
@@ -257,7 +194,7 @@ def _is_even(x: Array, p: float) -> bool:
 
 
 def _lp_error(op: LpPool, x: Array) -> float:
-    return float(gamma(height(_most_cells(op, x)), U)) + (16 if op.p in (1, 2, 3) else 4096) * U
+    return float(gamma(height(most_cells(op, x)), U)) + (16 if op.p in (1, 2, 3) else 4096) * U
 
 
 @push_of.register(LpPool)
@@ -270,7 +207,7 @@ def _(op: LpPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
         return None
     y = np.empty(_windows(op, task, x))
     jvp(x, t, y)
-    most = _most_cells(op, x)
+    most = most_cells(op, x)
     return Sum(y, None, (4 * _lp_error(op, x) + gamma(height(most), U)) * most * abs(t).max(initial=0))
 
 
@@ -284,7 +221,7 @@ def _(op: LpPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None
         return None
     y = np.empty(x.shape)
     vjp[0](x, g, y)
-    readers = _readers(op, _space(op, x))
+    readers = _readers(op, space_of(op, x))
     return Sum(y, None, (4 * _lp_error(op, x) + gamma(height(readers), U)) * readers * abs(g).max(initial=0))
 
 
@@ -319,7 +256,7 @@ def _plane(task: Task, op: Pool, at: Shape) -> tuple[tuple[Any, ...], Shape]:
 
 
 def _cut(a: Array, plane: Any, view: View) -> Array:
-    return np.asarray(a[plane][view.index] if view.index else a[plane])[None]
+    return np.asarray(a[plane][view.index] if view.index else a[plane], DOUBLE)[None]
 
 
 def _is_rational(op: Op) -> bool:
@@ -361,7 +298,7 @@ def _(op: Pool, task: Task, at: Shape, *arrays: Array | None) -> float:
     x, *more = arrays
     assert x is not None
     plane, o = _plane(task, op, at)
-    view = _view(op, o, _space(op, x))
+    view = _view(op, o, space_of(op, x))
     cut = _cut(x, plane, view)
     given = [cut, *(a for a in more if a is not None)]
     window = Proofs.of(op, cut, view.size)
@@ -373,12 +310,12 @@ def _(op: AvgPool, task: Task, at: Shape, *arrays: Array | None) -> float:
     (x,) = arrays
     assert x is not None
     plane, o = _plane(task, op, at)
-    row = _cut(x, plane, _view(op, o, _space(op, x))).ravel()
+    row = _cut(x, plane, _view(op, o, space_of(op, x))).ravel()
     with np.errstate(all="ignore"):
         plain = float(tame(row).sum())
     if not math.isfinite(plain):
         return plain if not math.isinf(plain) else math.copysign(plain, plain * float(op.divisor or 1))
-    divisors = np.broadcast_to(_divisors(op, _space(op, x)), op.window.out(_space(op, x)))
+    divisors = np.broadcast_to(divisors_of(op, space_of(op, x)), op.window.out(space_of(op, x)))
     value = exact_total(row.tolist()) / Fraction(float(divisors[o]))
     return signed(round_fraction(value, task.dtype), plain / float(divisors[o]))
 
@@ -388,7 +325,7 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> flo
     (x, *more), (t, *slopes) = primals, tangents
     assert x is not None
     plane, o = _plane(task, op, at)
-    view = _view(op, o, _space(op, x))
+    view = _view(op, o, space_of(op, x))
     cut = _cut(x, plane, view)
     moved = None if t is None else _cut(t, plane, view)
     given: list[Any] = [cut, *more, moved, *slopes]
@@ -417,7 +354,7 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> flo
 def _(op: Pool, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> float:
     x, *more = primals
     assert x is not None
-    space, windows = _space(op, x), g.reshape(_windows(op, task, x))
+    space, windows = space_of(op, x), g.reshape(_windows(op, task, x))
     if wrt == 1:
         return _pull_all(op, task, x, more, windows)
     plane, i = _plane(task, op, at)
@@ -471,7 +408,7 @@ def _pull_all(op: Pool, task: Task, x: Array, more: Sequence[Array | None], g: A
         groups: dict[Any, Fraction] = {}
         for at in np.ndindex(g.shape):
             plane, o = _plane(task, op, at)
-            view = _view(op, o, _space(op, x))
+            view = _view(op, o, space_of(op, x))
             key = (tuple(sorted(_cut(x, plane, view).ravel().tolist())), view.size)
             if len(key[0]) != 1 or (view.size > 1 and getattr(op, "count_include_pad", False)):
                 groups[key] = groups.get(key, Fraction(0)) + Fraction(float(g[at]))

@@ -99,6 +99,9 @@ def round_call(call: Call) -> Array:
     bound, dtype = call.bound, call.dtype
     if 0 in bound.out:
         return np.empty(bound.out, dtype)
+    short = in_blocks(bound.op, bound, dtype, *call.arrays)
+    if short is not None:
+        return _finished(Task(bound, dtype), *short, *call.arrays)
     if _is_planar(bound.op) and dtype != DOUBLE:
         return _by_planes(bound, dtype, call.arrays)
     integers = bound.op.integers
@@ -118,11 +121,26 @@ def _round(task: Task, arrays: Arrays) -> Array:
         doubt = settle(s, y, doubt)
     if doubt.size and task.sums.coarse:
         doubt = look_again(op, task, y, doubt, *arrays)
+    return _finished(task, y, doubt, *arrays)
+
+
+def _finished(task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
+    """With the flat places in doubt filled in, one by one."""
+    op, out = task.bound.op, task.bound.out
     COUNTS.update({"outputs": y.size, "undecided": doubt.size})
     for place in doubt.tolist():
         at = tuple(int(p) for p in np.unravel_index(place, out)) if out else ()
         y[at] = nearest_at(op, task, at, *arrays)
     return y
+
+
+@singledispatch
+def in_blocks(op: Op, bound: Bound, dtype: np.dtype[Any], *arrays: Array | None) -> tuple[Array, Array] | None:
+    """The nearest floats and the flat places in doubt, by a compiled driver; None where there is none.
+
+    It widens, computes and decides a few planes at a time, which stay in a cache.
+    """
+    return None
 
 
 # ---- planes: a few at a time, so that their float64 copies stay in a cache

@@ -1,0 +1,174 @@
+"""Bounds of pools, by their own kernels, a few planes at a time (native/bound_pool.cpp).
+
+The notation is that of lunette.arithmetic.interval.
+
+**Averages** are sums of products with one factor: centres c and radii r, R = K(A*|c| + B*r) + s, n = 6. s pays for the
+quotient that underflows, in both sums, and for two products of every cell. A window that is a whole plane needs no
+centres: its ends are the sums of the ends, moved outward by A times the sum of the greatest magnitudes, as terms of one
+sign are.
+
+**Smooth max and norms** are monotone in every cell, norms in every magnitude. So their ends are what the kernel gives
+at the ends of x (of |x|), moved outward by the kernel's own error, in units of u:
+
+- exp(beta*x) (native/elementary.hpp, |beta*x| <= 500 in float32): k*ln2_hi and z - k*ln2_hi are exact, and the error of
+  z = beta*x is kept. The reduced argument r, at most 0.35, is rounded once (0.35) and inherits k*ln2_lo and its last
+  place (0.07), and without fused operations the error of that error (2^-9*|z| <= 1). The series is cut below 0.13; its
+  last sum rounds 1, the one before 0.42, all others 0.4, of at least 0.7. Together below 5; 8 is used.
+- a sum of t such terms, and of the absent ones: gamma(h).
+- log s = k*ln2_hi + (log m + k*ln2_lo): log m, at most 0.35, is off by 2.5 of its size (its last subtraction 1, the
+  square's half 0.25, the rest 0.6), k*ln2_lo by 0.07, the inner sum rounds 0.37, the outer one 1 of log s: 2 + |log s|.
+- the quotient by beta: 1 of y. So |y - exact| <= (e/(1-e) + 2u)/|beta| + 2.1*u*|y|, e = gamma(h) + 8u.
+- x^p = exp(p*log x) by `power`: log m is off by 2.5, its product with p by 2 more: 1.56*p in the exponent; the whole
+  part n is exact, n*ln2 rounds 0.375*p + 0.36, the low half of p costs 0.08*p, inner sums 0.75*p, the last 0.36, the
+  exponential 2.2: together below 3*p + 4. For an exponent 1/p the same with 1/p for p.
+- the norm: (3p + 4 + gamma(h)/u)/p for the sum, whose p-th root divides its error by p; 3/p + 4 for the root; 1 for
+  scaling: below gamma(h)/p + 8 + 7/p; 16 + 16/p is used. p = 1 rounds in the sum only, p = 2 half a square and a root.
+- data too far apart for one scale, and p > 64, are computed by the definition in double or long double: less than 1.
+
+The ends are rounded, which 2u of y more pays for; 4*tiny pays for a subnormal result. A norm that is zero is exact.
+"""
+
+from __future__ import annotations
+
+import atexit
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from lunette import _native
+from lunette.arithmetic import interval
+from lunette.arithmetic.error import gamma, height
+from lunette.arithmetic.interval import FEW, Boxes, both_ends, pooled, refuse_nan
+from lunette.array import Call, wide
+from lunette.number import Array, Interval
+from lunette.ops.avg_pool import AvgPool
+from lunette.ops.lp_pool import LpPool
+from lunette.ops.pool import Pool
+from lunette.ops.smooth_max_pool import SmoothMaxPool
+
+
+@pooled.register(AvgPool)
+def _(op: AvgPool, call: Call, boxes: Boxes) -> Interval | None:
+    bound, dtype = call.bound, wide(call.dtype)
+    terms = interval.terms_of(op, bound.shapes, prod(bound.batch))
+    if not terms:
+        return None
+    divisor = float(op.divisor or 1)
+    found = _bounded(call, boxes, mean_numbers(terms, divisor, dtype, _whole(op, bound.shapes)), divisor)
+    if found is None or not found.top * terms * max(1, 1 / divisor) < 2.0 ** (np.finfo(dtype).maxexp - 4):
+        return None  # a sum or a quotient may have overflowed
+    return Interval.between(found.lo, found.hi)
+
+
+@pooled.register(SmoothMaxPool)
+def _(op: SmoothMaxPool, call: Call, boxes: Boxes) -> Interval | None:
+    rate = boxes[1]
+    if rate is None or (rate.lo is not rate.hi and rate.lo != rate.hi):
+        return None
+    beta, terms = float(rate.lo), _most_cells(op, call.bound.shapes, op.count_include_pad)
+    return _of_ends(call, boxes, smooth_max_numbers(terms, beta, wide(call.dtype)), beta, terms)
+
+
+@pooled.register(LpPool)
+def _(op: LpPool, call: Call, boxes: Boxes) -> Interval | None:
+    terms = _most_cells(op, call.bound.shapes, False)
+    return _of_ends(call, boxes, norm_numbers(terms, float(op.p), wide(call.dtype)), float(op.p), terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The ends, and the greatest magnitude that was met: NaN where an end is not finite."""
+
+    lo: Array
+    hi: Array
+    top: float
+
+
+def _bounded(call: Call, boxes: Boxes, numbers: Array, parameter: float) -> Found | None:
+    op, bound, dtype, box = call.bound.op, call.bound, wide(call.dtype), boxes[0]
+    assert isinstance(op, Pool) and box is not None
+    if not np.isfinite(numbers).all() or box.lo.size == 0:
+        return None
+    (lo, hi), top = both_ends(call), np.empty(1)
+    task = _bounder(op, dtype, prod(bound.batch), bound.shapes[:1])
+    task(box.lo, box.hi, np.array([parameter], dtype), numbers, lo, hi, top)
+    return Found(lo, hi, float(top[0]))
+
+
+def _of_ends(call: Call, boxes: Boxes, numbers: Array, parameter: float, terms: int) -> Interval | None:
+    found = _bounded(call, boxes, numbers, parameter)
+    if found is None:
+        return None
+    lo, hi = found.lo, found.hi
+    if np.isnan(found.top):
+        refuse_nan(boxes)
+        if hi.size * max(terms, 1) <= FEW:
+            return None
+        most = np.finfo(lo.dtype).max
+        lo[np.isnan(lo)], hi[np.isnan(hi)] = -inf, inf
+        np.minimum(lo, most, out=lo)
+        np.maximum(hi, -most, out=hi)
+    return Interval.between(lo, hi)
+
+
+def _most_cells(op: Pool, shapes: tuple[Any, ...], counted: bool) -> int:
+    return prod(int((t.inside if counted else t.count).max()) for t in op.window.tables(shapes[0][1:]))
+
+
+@lru_cache(maxsize=1024)
+def _bounder(op: Pool, dtype: np.dtype[Any], batch: int, shapes: tuple[Any, ...]) -> Any:
+    """The driver of a pool: (lo, hi, divisor or beta or p, numbers, lower ends, upper ends, top)."""
+    counted = getattr(op, "count_include_pad", False) and getattr(op, "divisor", None) is None
+    pool = op.native(dtype, batch, shapes, counted)
+    if isinstance(op, SmoothMaxPool):
+        return _native.bounded_smooth_max_pool(*pool, op.count_include_pad)
+    if isinstance(op, LpPool):
+        return _native.bounded_lp_pool(*pool)
+    assert isinstance(op, AvgPool)
+    return _native.bounded_avg_pool(*pool, 2 if op.divisor is not None else 0 if op.count_include_pad else 1)
+
+
+@lru_cache(maxsize=1024)
+def _whole(op: AvgPool, shapes: tuple[Any, ...]) -> float:
+    """What the sum of a plane is divided by, where one window reads all of it; else zero."""
+    tables = op.window.tables(shapes[0][1:])
+    if any(t.m != 1 or t.count[0] != t.n for t in tables):
+        return 0.0
+    return float(op.divisor or prod(int((t.inside if op.count_include_pad else t.count)[0]) for t in tables))
+
+
+def mean_numbers(terms: int, divisor: float, dtype: np.dtype[Any], whole: float = 0.0) -> Array:
+    """(A, B, s, whole) for centres and radii of cells; underflow costs the quotient, and every cell's two products."""
+    a, b, _ = interval.factors(terms, dtype, 6)
+    tiny = float(np.finfo(dtype).smallest_subnormal)
+    return np.array([a, b, _above(4 * tiny * (1 + terms * max(1.0, 1 / divisor)), dtype), whole], np.float64)
+
+
+def smooth_max_numbers(terms: int, beta: float, dtype: np.dtype[Any]) -> Array:
+    """(a, -, s, -) that move the ends of a smooth max apart, see above."""
+    u, tiny = float(np.finfo(dtype).eps) / 2, float(np.finfo(dtype).smallest_subnormal)
+    e = gamma(height(terms), u) + 8 * u
+    error = (e / (1 - e) + 8 * u) / abs(beta) if e < 0.5 else inf
+    return np.array([8 * u, 0, _above((error + 4 * tiny) * (1 + 8 * u), dtype), 0])
+
+
+def norm_numbers(terms: int, p: float, dtype: np.dtype[Any]) -> Array:
+    """(a, -, s, -) that move the ends of a norm apart, see above; the greatest cell itself is exact."""
+    if p == inf:
+        return np.zeros(4)
+    u, tiny = float(np.finfo(dtype).eps) / 2, float(np.finfo(dtype).smallest_subnormal)
+    g = gamma(height(terms), u)
+    own = 0.0 if p == 1 else 2 * u if p == 2 else (16 + 16 / p) * u
+    error = (g / (1 - g) / p + own + 2 * u) * (1 + 8 * u) if g < 0.5 else inf
+    return np.array([_above(error, dtype), 0, _above(4 * tiny, dtype), 0])
+
+
+def _above(v: float, dtype: np.dtype[Any]) -> float:
+    """A number of a dtype that is not less."""
+    return float(np.nextafter(dtype.type(v), dtype.type(inf)))
+
+
+atexit.register(_bounder.cache_clear)

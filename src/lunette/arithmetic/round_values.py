@@ -1,0 +1,193 @@
+"""Values of pools in rounded arithmetic, by compiled drivers: what is proved of them, and their calls.
+
+The drivers (native/round_pool.cpp, native/round_double.cpp) compute a few planes at a time and decide them while they
+are in cache.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lunette import _native
+from lunette.arithmetic.error import float_info, gamma, height
+from lunette.arithmetic.rounded import in_blocks
+from lunette.arithmetic.sums import DOUBLE, U
+from lunette.number import Array
+from lunette.op import Bound
+from lunette.ops.avg_pool import AvgPool
+from lunette.ops.derivative import Jvp
+from lunette.ops.lp_pool import LpPool
+from lunette.ops.pool import Pool
+from lunette.ops.smooth_max_pool import SmoothMaxPool
+from lunette.window import Shape, Window
+
+# ---- windows
+
+
+@lru_cache(maxsize=256)
+def counts_of(window: Window, space: Shape, counted: bool) -> Array:
+    """How many cells each window has, padding counted or not, over the output's space."""
+    counts = np.ones(())
+    for t in window.tables(space):
+        counts = np.multiply.outer(counts, (t.inside if counted else t.count).astype(float))
+    return np.asarray(counts)
+
+
+def space_of(op: Pool, x: Array) -> Shape:
+    return x.shape[x.ndim - op.window.d :]
+
+
+def most_cells(op: Pool, x: Array) -> int:
+    counted = getattr(op, "count_include_pad", False)
+    return int(counts_of(op.window, space_of(op, x), counted).max())
+
+
+def divisors_of(op: AvgPool, space: Shape) -> Array | float:
+    if op.divisor is not None:
+        return float(op.divisor)
+    return counts_of(op.window, space, op.count_include_pad)
+
+
+@lru_cache(maxsize=256)
+def divisor_table(op: Pool, space: Shape) -> Array:
+    """What the sums of a plane are divided by: one number, or one for each."""
+    if not isinstance(op, AvgPool):
+        return np.ones(1)
+    table = np.array(divisors_of(op, space), DOUBLE).ravel()
+    return table[:1].copy() if (table == table[0]).all() else table
+
+
+# ---- what is proved
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """What is proved of a kernel's results y, before they are divided, on planes that keep `most`, `least` and `span`.
+
+    |y - exact| <= evenly * (greatest |cell| of the plane) + relative * |y| + always. The kernel is the float64 kernel
+    for narrow floats, and pairs of doubles for doubles (native/kernels.hpp; docs/rounded.md has the proofs).
+    """
+
+    evenly: float = 0.0
+    relative: float = 0.0
+    always: float = 0.0
+    most: float = math.inf
+    least: float = 0.0
+    span: float = math.inf
+    terms: float = 0.0
+    """Of a sum of cells: how many; of doubles, that times the relative size of the low parts."""
+
+    def array(self) -> Array:
+        fields = (self.evenly, self.relative, self.always, self.most, self.least, self.span, self.terms)
+        return np.array(fields)
+
+
+def proved_sum(terms: int, doubles: bool) -> Proved:
+    """Sums of cells. Pairs keep what roundings drop, gamma(h) * S in all, and add that up with a relative gamma(2h)."""
+    t, h = max(terms, 1), height(max(terms, 1))
+    dropped = gamma(h, U)
+    if doubles:
+        return Proved(dropped * gamma(2 * h, U) * t * (1 + 2.0**-20), most=2.0**900, terms=dropped * t * (1 + 2.0**-20))
+    return Proved(dropped * t * (1 + 2.0**-20), terms=t)
+
+
+def proved_smooth_max(terms: int, beta: float, doubles: bool) -> Proved:
+    """Exponentials, their sum and its logarithm, for |beta*x| <= 200."""
+    rate = abs(beta)
+    if doubles:
+        return Proved(always=(2.0**-79 + 4 * gamma(2 * height(terms), U) ** 2) / rate, most=200 / rate)
+    return Proved(relative=64 * U, always=(64 * U + 2 * gamma(height(terms), U)) / rate, most=200 / rate)
+
+
+def proved_norm(terms: int, p: float, doubles: bool) -> Proved | None:
+    """Powers, their sum and its root; None where nothing is proved."""
+    if not p <= 64:
+        return None
+    if doubles:
+        if p != int(p):
+            return None
+        sums = 8 * p * U * U + 4 * gamma(2 * height(terms), U) ** 2
+        room = 2.0 ** (400 / p)
+        return Proved(relative=2 * (sums / p + (64 + 40 * p) * U * U), most=room, least=1 / room)
+    if p == 1:
+        return proved_sum(terms, doubles)
+    return Proved(relative=gamma(height(terms), U) + (16 if p in (2, 3) else 4096) * U, span=700 / p - 2)
+
+
+# ---- calls
+
+
+@lru_cache(maxsize=1024)
+def rounder(op: Pool, batch: int, shapes: tuple[Shape | None, ...], dtype: np.dtype[Any]) -> Any:
+    """The driver of a pool: (x, divisors or beta or p, proved, y, places, count, low or None)."""
+    digits = int(float_info(dtype).nmant) + 1
+    counted = getattr(op, "count_include_pad", False) and getattr(op, "divisor", None) is None
+    _, tables, planes = op.native(DOUBLE, batch, shapes, counted)
+    if isinstance(op, SmoothMaxPool):
+        return _native.rounded_smooth_max_pool(tables, planes, digits, op.count_include_pad)
+    if isinstance(op, LpPool) and (op.p > 1 or dtype != DOUBLE):
+        return _native.rounded_lp_pool(tables, planes, digits)
+    return _native.rounded_avg_pool(tables, planes, digits, divisor_table(op, (shapes[0] or ())[1:]).size)
+
+
+atexit.register(rounder.cache_clear)
+
+
+def _by_driver(
+    op: Pool, bound: Bound, dtype: np.dtype[Any], x: Array | None, parameter: Array, proved: Proved | None
+) -> tuple[Array, Array] | None:
+    if proved is None or x is None or bound.kernels.forward is None:
+        return None
+    narrow = dtype != DOUBLE
+    y = np.empty(bound.out, np.float32 if narrow else DOUBLE)
+    places, count = np.empty(y.size, np.int64), np.empty(1, np.int64)
+    x = np.ascontiguousarray(x, y.dtype)
+    if not x.flags.aligned:
+        x = x.copy()
+    task = rounder(op, prod(bound.batch), bound.shapes[:1], dtype)
+    task(x, parameter, proved.array(), y, places, count, None)
+    return y, np.sort(places[: count[0]])
+
+
+@in_blocks.register(AvgPool)
+def _(op: AvgPool, bound: Bound, dtype: np.dtype[Any], *arrays: Array | None) -> tuple[Array, Array] | None:
+    space = (bound.shapes[0] or ())[1:]
+    divisors = divisor_table(op, space)
+    if dtype == DOUBLE and not 2.0**-60 <= abs(divisors).min() <= abs(divisors).max() <= 2.0**60:
+        return None  # remainders might underflow
+    most = int(counts_of(op.window, space, False).max())
+    return _by_driver(op, bound, dtype, arrays[0], divisors, proved_sum(most, dtype == DOUBLE))
+
+
+@in_blocks.register(Jvp)
+def _(op: Jvp, bound: Bound, dtype: np.dtype[Any], *arrays: Array | None) -> tuple[Array, Array] | None:
+    """An average is its own derivative."""
+    if not isinstance(op.op, AvgPool):
+        return None
+    return in_blocks(op.op, bound, dtype, arrays[1])
+
+
+@in_blocks.register(SmoothMaxPool)
+def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any], *arrays: Array | None) -> tuple[Array, Array] | None:
+    x, beta = arrays
+    assert x is not None and beta is not None
+    rate = np.asarray(beta, DOUBLE).reshape(1)
+    proved = proved_smooth_max(most_cells(op, x), float(rate[0]), dtype == DOUBLE)
+    return _by_driver(op, bound, dtype, x, rate, proved)
+
+
+@in_blocks.register(LpPool)
+def _(op: LpPool, bound: Bound, dtype: np.dtype[Any], *arrays: Array | None) -> tuple[Array, Array] | None:
+    (x,) = arrays
+    assert x is not None
+    doubles, most = dtype == DOUBLE, most_cells(op, x)
+    if op.p == 1 and doubles:
+        return _by_driver(op, bound, dtype, abs(x), np.ones(1), proved_sum(most, doubles))
+    return _by_driver(op, bound, dtype, x, np.array([float(op.p)]), proved_norm(most, op.p, doubles))
