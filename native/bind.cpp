@@ -275,7 +275,8 @@ PlaneKernel<T> on_planes(const F& f) {
 template <class F>
 Task rounded(const Pools& p, i64 parameters, Pooling kind, bool include_pad, int digits, F kernel) {
     fits(digits == 53 || digits == 24 || digits == 11 || digits == 8);
-    const Planes planes{p.planes, p.pool().cells_in, p.pool().cells_out, kind == Pooling::mean ? parameters : 0};
+    const bool mean = kind == Pooling::mean, whole = mean && p.pool().rank == 1 && p.pool().axes[0].whole;
+    const Planes planes{p.planes, p.pool().cells_in, p.pool().cells_out, mean ? parameters : 0, whole};
     fits(parameters == 1 || parameters == planes.out);
     const Arg x = digits == 53 ? in<double>(p.n) : in<float>(p.n), y = digits == 53 ? out<double>(p.m) : out<float>(p.m);
     return task({x, in<double>(parameters), in<double>(7), y, out<i64>(p.m), out<i64>(1), maybe(out<double>(p.m))},

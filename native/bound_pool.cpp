@@ -13,7 +13,8 @@ constexpr i64 block_bytes = 96 << 10;  // of two arrays that are made of the end
 
 template <class T, int N>
 inline Vec<T, N> size_of(Vec<T, N> v) {
-    return v < T(0) ? -v : v;
+    constexpr Int<T> all = std::numeric_limits<Int<T>>::max();
+    if constexpr (N == 1) return std::fabs(v); else return bits<Vec<T, N>>(bits<Vec<Int<T>, N>>(v) & all);
 }
 
 template <class V>
@@ -21,32 +22,33 @@ inline V greater(V a, V b) {
     return a > b ? a : b;
 }
 
+template <class V>
+inline V lesser(V a, V b) {
+    return a < b ? a : b;
+}
+
 // Centres, and a*|c| + b*(distance of the farther end): for a point the centre is itself, and is not written. The greatest
 // magnitude of an end, NaN if one is not finite; and whether no lower end is negative.
 template <class T>
 double centres(i64 n, T a, T b, const T* lo, const T* hi, T* c, T* carried, bool& positive) {
     constexpr int L = lanes<T>;
-    auto top = splat<L>(T(0)), spoiled = top, least = top;
+    auto most = splat<L>(T(0)), spoiled = most, least = most;
     const bool point = lo == hi;
     each_vector<T>(n, [&]<int N>(i64 i) {
-        const auto low = load<N>(lo + i);
-        auto centre = low, size = size_of<T, N>(low);
-        if (point) {
-            store<N>(carried + i, size * a);
-        } else {
-            const auto high = load<N>(hi + i);
-            centre = (low + high) * T(0.5);
-            const auto radius = greater(high - centre, centre - low);
+        const auto low = load<N>(lo + i), high = load<N>(hi + i);
+        auto room = size_of<T, N>(low) * a;
+        if (!point) {
+            const auto centre = (low + high) * T(0.5), radius = greater(high - centre, centre - low);
             store<N>(c + i, centre);
-            store<N>(carried + i, size_of<T, N>(centre) * a + radius * b);
-            size = greater(size, size_of<T, N>(high));
+            room = size_of<T, N>(centre) * a + radius * b;
         }
-        if constexpr (N == L) top = greater(top, size), spoiled += size * T(0), least = low < least ? low : least;
-        else top[0] = greater(top[0], size), spoiled[0] += size * T(0), least[0] = low < least[0] ? low : least[0];
+        store<N>(carried + i, room);
+        if constexpr (N == L) most = greater(high, most), spoiled += room * T(0), least = lesser(low, least);
+        else most[0] = greater(high, most[0]), spoiled[0] += room * T(0), least[0] = lesser(low, least[0]);
     });
     positive = !any(least < T(0));
     double greatest = 0;
-    for (int l = 0; l < L; ++l) greatest = std::max<double>(greatest, top[l]);
+    for (int l = 0; l < L; ++l) greatest = std::max<double>(greatest, greater(most[l], -least[l]));
     return any(spoiled != T(0)) ? std::numeric_limits<double>::quiet_NaN() : greatest;
 }
 
@@ -100,7 +102,7 @@ double whole_sums(i64 n, const T* lo, const T* hi, T (&sums)[3], bool& positive)
             for (int w = 0; w < W; ++w) {
                 const auto a = load<L>(lo + j + w * L), b = load<L>(hi + j + w * L), most = greater(-a, b);
                 low[w] += a, high[w] += b, size[w] += most;
-                top = greater(top, most), least = a < least ? a : least;
+                top = greater(top, most), least = lesser(a, least);
             }
         T part[3];
         auto add = [](auto a, auto b) { return a + b; };
@@ -109,7 +111,7 @@ double whole_sums(i64 n, const T* lo, const T* hi, T (&sums)[3], bool& positive)
         for (; end - j < W * L && j < end; ++j) {
             const T most = std::max(-lo[j], hi[j]);
             part[0] += lo[j], part[1] += hi[j], part[2] += most;
-            top[0] = greater(top[0], most), least[0] = std::min(least[0], lo[j]);
+            top[0] = greater(top[0], most), least[0] = lesser(lo[j], least[0]);
         }
         for (int k = 0; k < 3; ++k) sums[k] += part[k];
     }

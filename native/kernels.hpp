@@ -36,6 +36,7 @@ struct PlaneKernel {
 struct Planes {
     i64 planes, in, out;  // and the cells of one, before and behind
     i64 divisors = 0;     // that results are divided by: none, one for all, or one for each of a plane
+    bool whole = false;   // the result is the sum of all cells
 };
 // What is proved of a float64 kernel on planes of narrow floats: before they are divided, its results y are within
 // evenly * (greatest |cell| of the plane) + relative * |y| + always of the exact ones, for planes that keep `most` and `span`.

@@ -44,26 +44,80 @@ struct Range {
 };
 
 // Magnitudes compare as the integers that their bits are; zero, less one, is above all of them.
+class Sizes {
+    static constexpr int L = lanes<float>;
+    using Ints = Vec<std::int32_t, L>;
+    static constexpr std::int32_t mask = 0x7fffffff, infinite = 0x7f800000;
+
+public:
+    void meet(Vec<float, L> v) {
+        const Ints raw = bits<Ints>(v) & mask, a = raw < infinite ? raw : Ints{}, less = (a - 1) & mask;
+        top_ = raw > top_ ? raw : top_, high_ = a > high_ ? a : high_, low_ = less < low_ ? less : low_;
+    }
+    Range range() const {
+        std::int32_t least = mask, greatest = 0, all = 0;
+        for (int l = 0; l < L; ++l)
+            least = std::min(least, low_[l]), greatest = std::max(greatest, high_[l]), all = std::max(all, top_[l]);
+        return {least == mask ? 0.0 : double(bits<float>(least + 1)), bits<float>(greatest), all < infinite};
+    }
+
+private:
+    Ints low_ = splat<L>(mask), high_{}, top_{};
+};
+
 Range widen(i64 n, const float* x, double* y) {
     constexpr int L = lanes<float>;
-    using Ints = Vec<std::int32_t, L>;
-    constexpr std::int32_t mask = 0x7fffffff, infinite = 0x7f800000;
-    Ints low = splat<L>(mask), high{}, top{};
-    auto meet = [&](Vec<float, L> v) {
-        const Ints raw = bits<Ints>(v) & mask, a = raw < infinite ? raw : Ints{}, less = (a - 1) & mask;
-        top = raw > top ? raw : top, high = a > high ? a : high, low = less < low ? less : low;
-    };
+    Sizes sizes;
     i64 i = 0;
     for (; i + L <= n; i += L) {
         const auto v = load<L>(x + i);
-        meet(v);
+        sizes.meet(v);
         store<L>(y + i, __builtin_convertvector(v, Vec<double, L>));
     }
-    for (; i < n; ++i) meet(splat<L>(x[i])), y[i] = x[i];
-    std::int32_t least = mask, greatest = 0, all = 0;
-    for (int l = 0; l < L; ++l)
-        least = std::min(least, low[l]), greatest = std::max(greatest, high[l]), all = std::max(all, top[l]);
-    return {least == mask ? 0.0 : double(bits<float>(least + 1)), bits<float>(greatest), all < infinite};
+    for (; i < n; ++i) sizes.meet(splat<L>(x[i])), y[i] = x[i];
+    return sizes.range();
+}
+
+// The sum of a plane, without a copy of it. No cell passes through more additions than in the kernels.
+Range sum_plane(i64 n, const float* x, double& sum) {
+    constexpr int L = lanes<float>;
+    using Wide = Vec<double, L>;
+    constexpr i64 block = 512 * L;
+    Sizes sizes;
+    sum = -0.0;
+    for (i64 i = 0; i < n;) {
+        const i64 end = std::min(n, i + block);
+        Wide even = splat<L>(-0.0), odd = even;
+        for (; i + 2 * L <= end; i += 2 * L) {
+            const auto v = load<L>(x + i), w = load<L>(x + i + L);
+            sizes.meet(v), sizes.meet(w);
+            even += __builtin_convertvector(v, Wide), odd += __builtin_convertvector(w, Wide);
+        }
+        even += odd;
+        double part = -0.0;
+        for (int l = 0; l < L; ++l) part += even[l];
+        for (; i < end && end - i < 2 * L; ++i) sizes.meet(splat<L>(x[i])), part += x[i];
+        sum += part;
+    }
+    return sizes.range();
+}
+
+// The same sum where cells are so far apart that additions drop something, which is added up, too: n additions, one after
+// the other, are off by less than 2 (n u)^2 of the sum of magnitudes before the last rounding.
+double sum_of_pairs(i64 n, const float* x) {
+    constexpr int L = lanes<float>;
+    using Wide = Vec<double, L>;
+    auto add = [](auto& sum, auto& low, auto v) {
+        const auto s = sum + v, t = s - sum;
+        low += (sum - (s - t)) + (v - t), sum = s;
+    };
+    Wide sums = splat<L>(-0.0), lows{};
+    i64 i = 0;
+    for (; i + L <= n; i += L) add(sums, lows, __builtin_convertvector(load<L>(x + i), Wide));
+    double sum = -0.0, low = 0;
+    for (int l = 0; l < L; ++l) add(sum, low, double(sums[l])), low += lows[l];
+    for (; i < n; ++i) add(sum, low, double(x[i]));
+    return sum + low;
 }
 
 // How far results may be from the exact ones: error + relative * |result|, the rounding of both ends included.
@@ -111,8 +165,10 @@ void round_as(const Planes& p, PlaneKernel<double> kernel, const Proved& proved,
         double* wide = static_cast<double*>(scratch((room + results + p.out + 8) * sizeof(double) + few * sizeof(Range), 2));
         double *sum = wide + room, *quotients = sum + results;
         Range* ranges = reinterpret_cast<Range*>(quotients + p.out + 8);
-        for (i64 k = p0; k < p1; ++k) ranges[k - p0] = widen(p.in, x + k * p.in, wide + (k - p0) * p.in);
-        kernel.call(kernel.self, p1 - p0, wide, sum);
+        for (i64 k = p0; k < p1; ++k)
+            ranges[k - p0] = p.whole ? sum_plane(p.in, x + k * p.in, sum[k - p0])
+                                     : widen(p.in, x + k * p.in, wide + (k - p0) * p.in);
+        if (!p.whole) kernel.call(kernel.self, p1 - p0, wide, sum);
         for (i64 k = p0; k < p1; ++k) {
             const Range r = ranges[k - p0];
             const double* s = sum + (k - p0) * p.out;
@@ -129,7 +185,12 @@ void round_as(const Planes& p, PlaneKernel<double> kernel, const Proved& proved,
             const double last = std::max(std::ldexp(1.0, low - D), least_subnormal<D>);
             const bool exact = sums && (r.least == 0 || proved.terms * r.greatest <= 0x1p53 * last);
             Slack slack{};
-            if (!exact) slack = {(proved.evenly * r.greatest + proved.always) / least_divisor * (1 + 0x1p-40), proved.relative};
+            double evenly = proved.evenly;
+            if (!exact && p.whole && r.finite) {
+                const double lost = static_cast<double>(p.in) * 0x1p-53;
+                sum[k - p0] = sum_of_pairs(p.in, x + k * p.in), evenly = 2 * lost * lost * proved.terms;
+            }
+            if (!exact) slack = {(evenly * r.greatest + proved.always) / least_divisor * (1 + 0x1p-40), proved.relative};
             // Rounding the quotient, and both ends, moves them by less than 2^-51 of their size.
             if (!exact || !exact_quotients) slack.relative += 0x1p-51;
             const double* q = divided ? quotients : s;

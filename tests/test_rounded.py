@@ -384,7 +384,7 @@ def check_radius(kind: type[Op], parameter: float, doubles: bool, style: str) ->
         y, low = np.empty(bound.out), np.zeros(bound.out)
         if doubles:
             places, count = np.empty(y.size, np.int64), np.empty(1, np.int64)
-            driver = round_values.rounder(bound.op, x.shape[0], bound.shapes[:1], np.dtype(dtype))
+            driver = round_values.native_driver(bound.op, bound, np.dtype(dtype))
             driver(x, np.array([float(parameter)]), proved.array(), y, places, count, low)
         else:
             more = [np.array(parameter)] if soft else []

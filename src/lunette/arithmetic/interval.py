@@ -46,8 +46,10 @@ negative, M is the sum itself. Boxes are no more than 4*gamma(h)*M + 2 ulp too w
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, singledispatch
 from math import ceil, inf, prod
@@ -73,7 +75,7 @@ from lunette.array import (
 )
 from lunette.errors import ArgumentError
 from lunette.number import OBJECT, Array, Interval, above, allocate, below, each
-from lunette.op import Op, Request, check_shape
+from lunette.op import Bound, Op, Request, check_shape
 from lunette.ops.derivative import Jvp, Vjp
 from lunette.ops.pool import Pool
 
@@ -89,9 +91,14 @@ def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> In
     boxes: Boxes
     if call is None:
         call = prepare(Request(kind, lower, "interval", options))
+    if known:
+        boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
+        quick = BOUNDERS.get(id(call.bound))
+        box = None if quick is None else quick.run(call, boxes)
+        if box is not None:
+            return _without_nan(box, operands, boxes)
     with computing(kind, call.bound.d, *call.arrays):
         if known:
-            boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
             return _without_nan(_bounds(kind, call, boxes, options), operands, boxes)
         if getattr(call.bound.op, "return_indices", False):
             raise ArgumentError("N5", "values, not indices, of boxes", "return_indices=True", "Leave it out.")
@@ -158,7 +165,7 @@ def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) 
         if op.exact and (op.monotone or op.integers):
             box = _end_by_end(call, boxes)
         elif isinstance(op, Pool):
-            box = pooled(op, call, boxes)
+            box = _pooled(call, boxes)
         elif (terms := terms_of(op, bound.shapes, prod(bound.batch))) is not None:
             box = _sums(call, boxes, terms)
     if box is None:
@@ -193,10 +200,36 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
     return outward.rounded(each(below, lo).astype(np.float64), each(above, hi).astype(np.float64), wide(call.dtype))
 
 
+@dataclass(frozen=True, slots=True)
+class Bounder:
+    """The bounds of a pool by its own kernel, for boxes of one shape; None has the specification do it."""
+
+    bound: Bound
+    run: Callable[[Call, Boxes], Interval | None]
+
+
 @singledispatch
-def pooled(op: Op, call: Call, boxes: Boxes) -> Interval | None:
-    """The bounds of a pool by its own kernel (lunette.arithmetic.interval_pool); None has the specification do it."""
+def bounder_of(op: Op, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
+    """The bounder of a pool (lunette.arithmetic.interval_pool)."""
     return None
+
+
+BOUNDERS: dict[int, Bounder] = {}
+"""By the id of what is bound, which they keep."""
+
+
+def _pooled(call: Call, boxes: Boxes) -> Interval | None:
+    known = BOUNDERS.get(id(call.bound))
+    if known is None and (known := bounder_of(call.bound.op, call.bound, wide(call.dtype))) is not None:
+        if len(BOUNDERS) >= 1024:
+            BOUNDERS.clear()
+        BOUNDERS[id(call.bound)] = known
+    return None if known is None else known.run(call, boxes)
+
+
+@atexit.register
+def _forget() -> None:
+    BOUNDERS.clear()
 
 
 # ---- kernels

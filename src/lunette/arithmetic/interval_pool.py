@@ -30,10 +30,7 @@ The ends are rounded, which 2u of y more pays for; 4*tiny pays for a subnormal r
 
 from __future__ import annotations
 
-import atexit
-from dataclasses import dataclass
-from functools import lru_cache
-from math import inf, prod
+from math import inf, isnan, prod
 from typing import Any
 
 import numpy as np
@@ -41,69 +38,84 @@ import numpy as np
 from lunette import _native
 from lunette.arithmetic import interval
 from lunette.arithmetic.error import gamma, height
-from lunette.arithmetic.interval import FEW, Boxes, both_ends, pooled, refuse_nan
-from lunette.array import Call, wide
+from lunette.arithmetic.interval import FEW, Bounder, Boxes, both_ends, bounder_of, refuse_nan
+from lunette.array import Call
 from lunette.number import Array, Interval
+from lunette.op import Bound
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.lp_pool import LpPool
 from lunette.ops.pool import Pool
 from lunette.ops.smooth_max_pool import SmoothMaxPool
 
 
-@pooled.register(AvgPool)
-def _(op: AvgPool, call: Call, boxes: Boxes) -> Interval | None:
-    bound, dtype = call.bound, wide(call.dtype)
+@bounder_of.register(AvgPool)
+def _(op: AvgPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
     terms = interval.terms_of(op, bound.shapes, prod(bound.batch))
     if not terms:
         return None
     divisor = float(op.divisor or 1)
-    found = _bounded(call, boxes, mean_numbers(terms, divisor, dtype, _whole(op, bound.shapes)), divisor)
-    if found is None or not found.top * terms * max(1, 1 / divisor) < 2.0 ** (np.finfo(dtype).maxexp - 4):
-        return None  # a sum or a quotient may have overflowed
-    return Interval.between(found.lo, found.hi)
+    run, parameter = Run(op, bound, dtype), np.array([divisor], dtype)
+    numbers = mean_numbers(terms, divisor, dtype, _whole(op, bound.shapes))
+    most = 2.0 ** (np.finfo(dtype).maxexp - 4) / (terms * max(1, 1 / divisor))
+
+    def bounds(call: Call, boxes: Boxes) -> Interval | None:
+        lo, hi, top = run(call, boxes, parameter, numbers)
+        return Interval.between(lo, hi) if top < most else None  # else a sum or a quotient may have overflowed
+
+    return Bounder(bound, bounds)
 
 
-@pooled.register(SmoothMaxPool)
-def _(op: SmoothMaxPool, call: Call, boxes: Boxes) -> Interval | None:
-    rate = boxes[1]
-    if rate is None or (rate.lo is not rate.hi and rate.lo != rate.hi):
+@bounder_of.register(SmoothMaxPool)
+def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
+    run, terms = Run(op, bound, dtype), _most_cells(op, bound.shapes, op.count_include_pad)
+
+    def bounds(call: Call, boxes: Boxes) -> Interval | None:
+        rate = boxes[1]
+        if rate is None or (rate.lo is not rate.hi and rate.lo != rate.hi):
+            return None
+        numbers = smooth_max_numbers(terms, float(rate.lo), dtype)
+        if numbers[2] == inf:
+            return None
+        return _of_ends(*run(call, boxes, np.asarray(rate.lo, dtype).reshape(1), numbers), boxes, terms)
+
+    return Bounder(bound, bounds)
+
+
+@bounder_of.register(LpPool)
+def _(op: LpPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
+    terms = _most_cells(op, bound.shapes, False)
+    numbers = norm_numbers(terms, float(op.p), dtype)
+    if not np.isfinite(numbers).all():
         return None
-    beta, terms = float(rate.lo), _most_cells(op, call.bound.shapes, op.count_include_pad)
-    return _of_ends(call, boxes, smooth_max_numbers(terms, beta, wide(call.dtype)), beta, terms)
+    run, parameter = Run(op, bound, dtype), np.array([op.p], dtype)
+    return Bounder(bound, lambda call, boxes: _of_ends(*run(call, boxes, parameter, numbers), boxes, terms))
 
 
-@pooled.register(LpPool)
-def _(op: LpPool, call: Call, boxes: Boxes) -> Interval | None:
-    terms = _most_cells(op, call.bound.shapes, False)
-    return _of_ends(call, boxes, norm_numbers(terms, float(op.p), wide(call.dtype)), float(op.p), terms)
+class Run:
+    """A call of a compiled driver: the ends, and the greatest magnitude met; NaN where an end is not finite."""
+
+    def __init__(self, op: Pool, bound: Bound, dtype: np.dtype[Any]) -> None:
+        counted = getattr(op, "count_include_pad", False) and getattr(op, "divisor", None) is None
+        pool = op.native(dtype, prod(bound.batch), bound.shapes[:1], counted)
+        if isinstance(op, SmoothMaxPool):
+            self.task = _native.bounded_smooth_max_pool(*pool, op.count_include_pad)
+        elif isinstance(op, LpPool):
+            self.task = _native.bounded_lp_pool(*pool)
+        else:
+            assert isinstance(op, AvgPool)
+            mode = 2 if op.divisor is not None else 0 if op.count_include_pad else 1
+            self.task = _native.bounded_avg_pool(*pool, mode)
+
+    def __call__(self, call: Call, boxes: Boxes, parameter: Array, numbers: Array) -> tuple[Array, Array, float]:
+        box = boxes[0]
+        assert box is not None
+        (lo, hi), top = both_ends(call), np.empty(1)
+        self.task(box.lo, box.hi, parameter, numbers, lo, hi, top)
+        return lo, hi, float(top[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The ends, and the greatest magnitude that was met: NaN where an end is not finite."""
-
-    lo: Array
-    hi: Array
-    top: float
-
-
-def _bounded(call: Call, boxes: Boxes, numbers: Array, parameter: float) -> Found | None:
-    op, bound, dtype, box = call.bound.op, call.bound, wide(call.dtype), boxes[0]
-    assert isinstance(op, Pool) and box is not None
-    if not np.isfinite(numbers).all() or box.lo.size == 0:
-        return None
-    (lo, hi), top = both_ends(call), np.empty(1)
-    task = _bounder(op, dtype, prod(bound.batch), bound.shapes[:1])
-    task(box.lo, box.hi, np.array([parameter], dtype), numbers, lo, hi, top)
-    return Found(lo, hi, float(top[0]))
-
-
-def _of_ends(call: Call, boxes: Boxes, numbers: Array, parameter: float, terms: int) -> Interval | None:
-    found = _bounded(call, boxes, numbers, parameter)
-    if found is None:
-        return None
-    lo, hi = found.lo, found.hi
-    if np.isnan(found.top):
+def _of_ends(lo: Array, hi: Array, top: float, boxes: Boxes, terms: int) -> Interval | None:
+    if isnan(top):
         refuse_nan(boxes)
         if hi.size * max(terms, 1) <= FEW:
             return None
@@ -118,20 +130,6 @@ def _most_cells(op: Pool, shapes: tuple[Any, ...], counted: bool) -> int:
     return prod(int((t.inside if counted else t.count).max()) for t in op.window.tables(shapes[0][1:]))
 
 
-@lru_cache(maxsize=1024)
-def _bounder(op: Pool, dtype: np.dtype[Any], batch: int, shapes: tuple[Any, ...]) -> Any:
-    """The driver of a pool: (lo, hi, divisor or beta or p, numbers, lower ends, upper ends, top)."""
-    counted = getattr(op, "count_include_pad", False) and getattr(op, "divisor", None) is None
-    pool = op.native(dtype, batch, shapes, counted)
-    if isinstance(op, SmoothMaxPool):
-        return _native.bounded_smooth_max_pool(*pool, op.count_include_pad)
-    if isinstance(op, LpPool):
-        return _native.bounded_lp_pool(*pool)
-    assert isinstance(op, AvgPool)
-    return _native.bounded_avg_pool(*pool, 2 if op.divisor is not None else 0 if op.count_include_pad else 1)
-
-
-@lru_cache(maxsize=1024)
 def _whole(op: AvgPool, shapes: tuple[Any, ...]) -> float:
     """What the sum of a plane is divided by, where one window reads all of it; else zero."""
     tables = op.window.tables(shapes[0][1:])
@@ -169,6 +167,3 @@ def norm_numbers(terms: int, p: float, dtype: np.dtype[Any]) -> Array:
 def _above(v: float, dtype: np.dtype[Any]) -> float:
     """A number of a dtype that is not less."""
     return float(np.nextafter(dtype.type(v), dtype.type(inf)))
-
-
-atexit.register(_bounder.cache_clear)

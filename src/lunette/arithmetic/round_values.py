@@ -6,7 +6,6 @@ are in cache.
 
 from __future__ import annotations
 
-import atexit
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +16,7 @@ import numpy as np
 
 from lunette import _native
 from lunette.arithmetic.error import float_info, gamma, height
-from lunette.arithmetic.rounded import in_blocks
+from lunette.arithmetic.rounded import Decided, Driver, driver_of
 from lunette.arithmetic.sums import DOUBLE, U
 from lunette.number import Array
 from lunette.op import Bound
@@ -124,12 +123,11 @@ def proved_norm(terms: int, p: float, doubles: bool) -> Proved | None:
 # ---- calls
 
 
-@lru_cache(maxsize=1024)
-def rounder(op: Pool, batch: int, shapes: tuple[Shape | None, ...], dtype: np.dtype[Any]) -> Any:
-    """The driver of a pool: (x, divisors or beta or p, proved, y, places, count, low or None)."""
-    digits = int(float_info(dtype).nmant) + 1
+def native_driver(op: Pool, bound: Bound, dtype: np.dtype[Any]) -> Any:
+    """The compiled driver: (x, divisors or beta or p, proved, y, places, count, low or None)."""
+    digits, shapes = int(float_info(dtype).nmant) + 1, bound.shapes[:1]
     counted = getattr(op, "count_include_pad", False) and getattr(op, "divisor", None) is None
-    _, tables, planes = op.native(DOUBLE, batch, shapes, counted)
+    _, tables, planes = op.native(DOUBLE, prod(bound.batch), shapes, counted)
     if isinstance(op, SmoothMaxPool):
         return _native.rounded_smooth_max_pool(tables, planes, digits, op.count_include_pad)
     if isinstance(op, LpPool) and (op.p > 1 or dtype != DOUBLE):
@@ -137,57 +135,70 @@ def rounder(op: Pool, batch: int, shapes: tuple[Shape | None, ...], dtype: np.dt
     return _native.rounded_avg_pool(tables, planes, digits, divisor_table(op, (shapes[0] or ())[1:]).size)
 
 
-atexit.register(rounder.cache_clear)
+class Run:
+    """A call of a compiled driver, for arrays of one shape."""
+
+    def __init__(self, op: Pool, bound: Bound, dtype: np.dtype[Any]) -> None:
+        self.task = native_driver(op, bound, dtype)
+        self.out, self.dtype = bound.out, np.dtype(np.float32) if dtype != DOUBLE else DOUBLE
+        self.size = prod(bound.out)
+
+    def __call__(self, x: Array | None, parameter: Array, proved: Array) -> Decided:
+        y = np.empty(self.out, self.dtype)
+        places, count = np.empty(self.size, np.int64), np.empty(1, np.int64)
+        x = np.asarray(x, self.dtype, order="C")
+        self.task(x if x.flags.aligned else x.copy(), parameter, proved, y, places, count, None)
+        return y, np.sort(places[: count[0]]) if count[0] else places[:0]
 
 
-def _by_driver(
-    op: Pool, bound: Bound, dtype: np.dtype[Any], x: Array | None, parameter: Array, proved: Proved | None
-) -> tuple[Array, Array] | None:
-    if proved is None or x is None or bound.kernels.forward is None:
-        return None
-    narrow = dtype != DOUBLE
-    y = np.empty(bound.out, np.float32 if narrow else DOUBLE)
-    places, count = np.empty(y.size, np.int64), np.empty(1, np.int64)
-    x = np.ascontiguousarray(x, y.dtype)
-    if not x.flags.aligned:
-        x = x.copy()
-    task = rounder(op, prod(bound.batch), bound.shapes[:1], dtype)
-    task(x, parameter, proved.array(), y, places, count, None)
-    return y, np.sort(places[: count[0]])
-
-
-@in_blocks.register(AvgPool)
-def _(op: AvgPool, bound: Bound, dtype: np.dtype[Any], *arrays: Array | None) -> tuple[Array, Array] | None:
+@driver_of.register(AvgPool)
+def _(op: AvgPool, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
     space = (bound.shapes[0] or ())[1:]
     divisors = divisor_table(op, space)
+    if bound.kernels.forward is None:
+        return None
     if dtype == DOUBLE and not 2.0**-60 <= abs(divisors).min() <= abs(divisors).max() <= 2.0**60:
         return None  # remainders might underflow
-    most = int(counts_of(op.window, space, False).max())
-    return _by_driver(op, bound, dtype, arrays[0], divisors, proved_sum(most, dtype == DOUBLE))
+    run, proved = (
+        Run(op, bound, dtype),
+        proved_sum(int(counts_of(op.window, space, False).max()), dtype == DOUBLE).array(),
+    )
+    return Driver(bound, lambda x: run(x, divisors, proved))
 
 
-@in_blocks.register(Jvp)
-def _(op: Jvp, bound: Bound, dtype: np.dtype[Any], *arrays: Array | None) -> tuple[Array, Array] | None:
+@driver_of.register(Jvp)
+def _(op: Jvp, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
     """An average is its own derivative."""
-    if not isinstance(op.op, AvgPool):
+    average = driver_of(op.op, bound, dtype) if isinstance(op.op, AvgPool) else None
+    if average is None:
         return None
-    return in_blocks(op.op, bound, dtype, arrays[1])
+    run = average.run
+    return Driver(bound, lambda x, t: run(np.zeros_like(x) if t is None else t))
 
 
-@in_blocks.register(SmoothMaxPool)
-def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any], *arrays: Array | None) -> tuple[Array, Array] | None:
-    x, beta = arrays
-    assert x is not None and beta is not None
-    rate = np.asarray(beta, DOUBLE).reshape(1)
-    proved = proved_smooth_max(most_cells(op, x), float(rate[0]), dtype == DOUBLE)
-    return _by_driver(op, bound, dtype, x, rate, proved)
+@driver_of.register(SmoothMaxPool)
+def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
+    if bound.kernels.forward is None:
+        return None
+    run, most = Run(op, bound, dtype), _most_cells(op, bound)
+
+    def value(x: Array, beta: Array) -> Decided:
+        rate = np.asarray(beta, DOUBLE).reshape(1)
+        return run(x, rate, proved_smooth_max(most, float(rate[0]), dtype == DOUBLE).array())
+
+    return Driver(bound, value)
 
 
-@in_blocks.register(LpPool)
-def _(op: LpPool, bound: Bound, dtype: np.dtype[Any], *arrays: Array | None) -> tuple[Array, Array] | None:
-    (x,) = arrays
-    assert x is not None
-    doubles, most = dtype == DOUBLE, most_cells(op, x)
-    if op.p == 1 and doubles:
-        return _by_driver(op, bound, dtype, abs(x), np.ones(1), proved_sum(most, doubles))
-    return _by_driver(op, bound, dtype, x, np.array([float(op.p)]), proved_norm(most, op.p, doubles))
+@driver_of.register(LpPool)
+def _(op: LpPool, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
+    doubles, most = dtype == DOUBLE, _most_cells(op, bound)
+    plain = op.p == 1 and doubles
+    proved = proved_sum(most, doubles) if plain else proved_norm(most, op.p, doubles)
+    if proved is None or bound.kernels.forward is None:
+        return None
+    run, parameter, numbers = Run(op, bound, dtype), np.array([float(op.p)]), proved.array()
+    return Driver(bound, lambda x: run(abs(x) if plain else x, parameter, numbers))
+
+
+def _most_cells(op: Pool, bound: Bound) -> int:
+    return int(counts_of(op.window, (bound.shapes[0] or ())[1:], getattr(op, "count_include_pad", False)).max())

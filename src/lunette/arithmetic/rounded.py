@@ -9,6 +9,7 @@ This is the engine. The operators register their ways in round_conv, round_pool 
 
 from __future__ import annotations
 
+import atexit
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ from lunette import _native
 from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import PRECISIONS, cells_as, decided_ball, precision, round_fraction, tame, undecided
 from lunette.arithmetic.sums import DOUBLE, Range, Sum, Sums, decided, nearest, settle
-from lunette.array import Call, by_specification, cells, computing, prepare, run
+from lunette.array import FLOAT, Call, bound_before, by_specification, cells, computing, prepare, run
 from lunette.number import OBJECT, Array, cells_in
 from lunette.op import Bound, Kernels, Op, Request, Shapes, cannot_derive
 from lunette.ops.binary import Add, Div, Equal, Gate, Mul, Prefer, Sub
@@ -87,6 +88,10 @@ def _kernels(op: Op, batch: int, shapes: tuple[Shape | None, ...]) -> Kernels:
 
 def rounded(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> Any:
     """An operator on arrays."""
+    known = _known(kind, operands, options)
+    if known is not None:
+        y, doubt = known.run(*operands)
+        return _finished(Task(known.bound, y.dtype), y, doubt, *operands)
     call = prepare(Request(kind, tuple(operands), "rounded", options))
     if call.dtype == OBJECT or getattr(call.bound.op, "return_indices", False) or _is_exact(call.bound.op):
         return run(kind, operands, "fast", options)
@@ -94,14 +99,63 @@ def rounded(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -
         return call.result(round_call(call))
 
 
+Decided = tuple[Array, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A compiled driver, which computes and decides a few planes at a time, while they are in a cache.
+
+    It gives the nearest floats and the flat places in doubt.
+    """
+
+    bound: Bound
+    run: Callable[..., Decided]
+
+
+@singledispatch
+def driver_of(op: Op, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
+    """The driver of an operator on arrays of a dtype; None where there is none."""
+    return None
+
+
+_DRIVERS: dict[int, Driver] = {}
+"""By the id of what is bound, which they keep."""
+
+
+def _driver(bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
+    known = _DRIVERS.get(id(bound))
+    if known is None and (known := driver_of(bound.op, bound, dtype)) is not None:
+        if len(_DRIVERS) >= 1024:
+            _DRIVERS.clear()
+        _DRIVERS[id(bound)] = known
+    return known
+
+
+def _known(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> Driver | None:
+    """The short way to a driver that was made before: dense float arrays of NumPy."""
+    if kind.scalars or kind.integers:
+        return None
+    for a in operands:
+        if type(a) is not np.ndarray or a.dtype not in FLOAT or a.dtype != operands[0].dtype:
+            return None
+        if not ((flags := a.flags).c_contiguous and flags.aligned):
+            return None
+    bound = bound_before(kind, operands, "rounded", options)
+    return None if bound is None else _DRIVERS.get(id(bound))
+
+
+atexit.register(_DRIVERS.clear)
+
+
 def round_call(call: Call) -> Array:
     """The nearest floats of a call's result."""
     bound, dtype = call.bound, call.dtype
     if 0 in bound.out:
         return np.empty(bound.out, dtype)
-    short = in_blocks(bound.op, bound, dtype, *call.arrays)
-    if short is not None:
-        return _finished(Task(bound, dtype), *short, *call.arrays)
+    driver = _driver(bound, dtype)
+    if driver is not None:
+        return _finished(Task(bound, dtype), *driver.run(*call.arrays), *call.arrays)
     if _is_planar(bound.op) and dtype != DOUBLE:
         return _by_planes(bound, dtype, call.arrays)
     integers = bound.op.integers
@@ -127,20 +181,14 @@ def _round(task: Task, arrays: Arrays) -> Array:
 def _finished(task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
     """With the flat places in doubt filled in, one by one."""
     op, out = task.bound.op, task.bound.out
-    COUNTS.update({"outputs": y.size, "undecided": doubt.size})
-    for place in doubt.tolist():
-        at = tuple(int(p) for p in np.unravel_index(place, out)) if out else ()
-        y[at] = nearest_at(op, task, at, *arrays)
+    COUNTS["outputs"] += y.size
+    COUNTS["undecided"] += doubt.size
+    if doubt.size:
+        with computing(type(op), task.bound.d, *arrays):
+            for place in doubt.tolist():
+                at = tuple(int(p) for p in np.unravel_index(place, out)) if out else ()
+                y[at] = nearest_at(op, task, at, *arrays)
     return y
-
-
-@singledispatch
-def in_blocks(op: Op, bound: Bound, dtype: np.dtype[Any], *arrays: Array | None) -> tuple[Array, Array] | None:
-    """The nearest floats and the flat places in doubt, by a compiled driver; None where there is none.
-
-    It widens, computes and decides a few planes at a time, which stay in a cache.
-    """
-    return None
 
 
 # ---- planes: a few at a time, so that their float64 copies stay in a cache
