@@ -155,21 +155,23 @@ def nearest_of_balls(value: Callable[[], Any], dtype: np.dtype[Any], is_value: P
     """Refine until decided; `is_value` proves that the value is a rational, where such a proof is known."""
     for bits in PRECISIONS:
         with precision(bits):
-            y = decided_ball(value(), dtype, is_value)
+            y = decided_ball(value(), dtype, is_value, bits == PRECISIONS[-1])
         if y is not None:
             return y
     raise undecided(name)
 
 
-def decided_ball(value: Any, dtype: np.dtype[Any], is_value: Proof | None = None) -> float | None:
-    """The nearest float of every number in a ball, if that is one float."""
+def decided_ball(value: Any, dtype: np.dtype[Any], is_value: Proof | None = None, last: bool = False) -> float | None:
+    """The nearest float of every number in a ball, if that is one; at `last`, a zero whose sign is unknown is +0."""
     ball = flint.arb(value)
     if not ball.is_finite():
         return None
-    low, high = fraction(ball.lower()), fraction(ball.upper())
+    low, high = end_of(ball.lower()), end_of(ball.upper())
     y, z = round_fraction(low, dtype), round_fraction(high, dtype)
     if y == z and math.copysign(1, y) == math.copysign(1, z):
         return y
+    if last and y == z:
+        return 0.0
     candidate = boundary_between(low, high, dtype) if is_value is not None else None
     if candidate is not None and is_value is not None and is_value(candidate):
         return round_fraction(candidate, dtype)
@@ -192,10 +194,17 @@ def unproved(q: Fraction) -> bool:
     return False
 
 
-def fraction(a: Any) -> Fraction:
-    """An exact ball as a rational."""
-    q = a.fmpq()
-    return Fraction(int(q.p), int(q.q))
+FAR = 1200  # 2^-FAR is less than half the least float, and 2^FAR greater than all floats, of every dtype
+
+
+def end_of(a: Any) -> Fraction:
+    """An exact ball as a rational that rounds to the same floats: exp(-1e15) has more digits than a memory holds."""
+    m, e = a.man_exp()
+    m, e = int(m), int(e)
+    size = m.bit_length() + e
+    if m and abs(size) > FAR:
+        return Fraction((m > 0) - (m < 0)) * Fraction(2) ** (FAR if size > 0 else -FAR)
+    return m * Fraction(2) ** e
 
 
 def cells_as(a: Array, number: Callable[[float], Any]) -> Array:

@@ -361,7 +361,7 @@ def _whole(op: Op, task: Task, *arrays: Array | None) -> Array:
         with precision(bits):
             values = by_specification(task.bound, exact)
             for at in map(tuple, np.argwhere(todo).tolist()):
-                v = decided_ball(values[at], task.dtype)
+                v = decided_ball(values[at], task.dtype, last=bits == PRECISIONS[-1])
                 if v is not None:
                     y[at], todo[at] = signed(v, floats[at]), False
         if not todo.any():
