@@ -26,7 +26,7 @@ RULES: dict[str, str] = {
     "end and starts on data or left padding; a size below 1 is refused.",
     "empty window": "A window that holds no cell of the input has no maximum, no index and no derivative.",
     "divisor": "An average is divided by the cells of the window inside the padded input, or inside the input; the "
-    " overhang of ceil_mode never counts. A p-norm sums the cells that are there.",
+    "overhang of ceil_mode never counts. A p-norm sums the cells that are there.",
     "padding": "A cell outside the input is absent: it contributes nothing, whatever the weight.",
     "tie": "Among equal cells the first in row-major order wins; `ties` says who carries the derivative.",
     "signed zero": "-0.0 and +0.0 are equal, so the first of them wins, sign and all.",
@@ -111,6 +111,14 @@ def _absent(case: Case, data: Data, fault: Fault) -> bool:
     special = any(not np.isfinite(a).all() for a in data.primals)
     bad = np.isnan(fault.got) & ~np.isnan(fault.right)
     return case.op.startswith("conv") and special and bool(bad[fault.wrong].all()) and _over_the_border(case)
+
+
+def _zeros_around(case: Case, data: Data, fault: Fault) -> bool:
+    """A maximum that saw zeros in the place of padding."""
+    if case.op != "max_pool" or fault.name != "y" or not bool(_border(case)[fault.wrong].all()):
+        return False
+    right = fault.right[fault.wrong]
+    return bool((fault.got[fault.wrong] == np.maximum(right, 0)).all() and (right < 0).all())
 
 
 def _signed_zero(case: Case, data: Data, fault: Fault) -> bool:
@@ -299,6 +307,7 @@ def _gradient(case: Case, data: Data, fault: Fault) -> bool:
 HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
     ("index", _outside),
     ("signed zero", _signed_zero),
+    ("padding", _zeros_around),
     ("padding", _absent),
     ("precision", _precision),
     ("nan", _nan),

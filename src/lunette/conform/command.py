@@ -58,7 +58,8 @@ def conform(
     lunette conform torch.json --html again.html            a report from a file, nothing is run
 
     Exit status: 0 if everything agrees or is known, 1 if something is wrong or a
-    known difference is gone, 2 if the run was interrupted or could not begin.
+    known difference is gone, 2 if the run could not begin or was interrupted before
+    it found something.
     """  # noqa: D301 (the backspace keeps the lines of examples apart)
     wide = out if out.is_terminal else Console(width=140)
     if backend.endswith(".json"):

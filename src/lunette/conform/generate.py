@@ -49,12 +49,12 @@ def draws(batch: Batch, backend: Backend) -> Iterator[tuple[Case, str | None]]:
     space = narrowed(backend.space, batch.modes)
     if batch.index <= 0:
         first = -batch.index * BATCH
-        for case in islice(corners(batch.op, space, batch.seed), first, first + batch.cases):
+        for case in map(backend.fitted, islice(corners(batch.op, space, batch.seed), first, first + batch.cases)):
             yield case, backend.supports(case)
         return
     asked = 0
     rng = np.random.default_rng([batch.seed, batch.index, crc32(batch.op.encode())])
-    for case in islice(_random(batch.op, space, rng), 4 * batch.cases):
+    for case in map(backend.fitted, islice(_random(batch.op, space, rng), 4 * batch.cases)):
         reason = backend.supports(case)
         yield case, reason
         asked += reason is None
@@ -99,9 +99,11 @@ def draw(op: str, rng: Rng, space: Space | None = None) -> Case:
     space = space or Space()
     d = int(rng.choice(space.ranks, p=_towards_small(space.ranks)))
     family = next(f for f in DRAW if op.startswith(f))
-    for _ in range(4):  # most draws should have an output
+    for _ in range(4):  # most draws should have an output, and cells in every window
         shapes, options = DRAW[family](op, rng, d, space)
-        if has_output := Case(op, shapes, options).output is not None:
+        case = Case(op, shapes, options)
+        has_output = case.output is not None
+        if has_output and not (case.misses and rng.random() < 0.8):
             break
     modes = [m for m in modes_of(op) if m in space.modes]
     if not has_output and "forward" in modes:  # a refusal has no derivative

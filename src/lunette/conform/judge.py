@@ -188,9 +188,10 @@ def _outside(case: Case, index: Array) -> Array:
 def _as_arrays(case: Case, answered: Any) -> tuple[list[Array], str]:
     """The arrays a backend returned, or what is wrong with them."""
     wanted = names(case)
-    values = list(answered) if isinstance(answered, tuple | list) else [answered]
+    several = isinstance(answered, tuple) or (isinstance(answered, list) and len(wanted) > 1)
+    values = list(answered) if several else [answered]
     if len(values) != len(wanted):
-        return [], f"returned {len(values)} values; {', '.join(wanted)} are right"
+        return [], f"returned {len(values)} values; {len(wanted)} are right: {', '.join(wanted)}"
     arrays = []
     for name, value in zip(wanted, values, strict=True):
         if not isinstance(value, np.ndarray | np.generic):

@@ -196,7 +196,7 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """0: everything agrees or is known; 1: a finding or a stale line; 2: interrupted."""
+        """0: everything agrees or is known; 1: a finding or a stale line; 2: interrupted before there was one."""
         return 1 if self.unexplained or self.stale else 0 if self.complete else 2
 
     def to_json(self) -> dict[str, Any]:

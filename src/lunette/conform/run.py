@@ -46,6 +46,8 @@ from lunette.errors import ArgumentError, meant, shown
 
 REPEATS = 20
 """How often a suspect is asked again: damage to the heap may take a while to be noticed."""
+HANGS = 2
+"""Cases of a batch that may hang before the rest of it is left alone: each takes its time twice."""
 ROUNDING = frozenset({"accumulation", "precision", "value"})
 """Classes of failures that belong beside the errors of sums: too large ones."""
 SAMPLES = 200
@@ -152,6 +154,10 @@ class _Asking:
                 if at in self.verdicts:
                     self.done.append(self.verdicts[at])
                     continue
+                if sum(o.verdict is Verdict.HUNG for o in self.done) >= HANGS:
+                    rest = f"not asked: {HANGS} cases before it hung"
+                    self.done += [Outcome(c, Verdict.UNSUPPORTED, message=rest) for c in self.cases[at:]]
+                    break
                 self.done.append(worker.ask(self.cases[at], patience(self.backend, self.cases[at])))
         except Hung:
             self.verdicts[at] = alone(self.backend, self.cases[at])

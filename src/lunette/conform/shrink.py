@@ -18,6 +18,8 @@ from lunette.window import Shape
 Try = Callable[[Case], Outcome | None]
 MOST_CELLS = 2**27
 """Tries on cases of many cells cost more: both run out."""
+MOST_SPELLED, MOST_SHOWN = 1024, 64
+"""Cells up to which they are written out to be taken away one by one, and to be shown."""
 ROWS = ("kernel", "stride", "dilation", "output_padding", "output_size")
 DEFAULTS: dict[str, Any] = {
     "padding": (0, "valid"),
@@ -35,10 +37,13 @@ def shrink(outcome: Outcome, attempt: Try, tries: int = 260) -> Outcome:
     """The outcome of the smallest case found; `attempt` returns None for cases that are not asked."""
     budget = Budget(8 if outcome.verdict is Verdict.HUNG else tries)
     best = _descend(outcome, attempt, budget, simpler)
-    if best.case.size <= 64 and best.verdict is not Verdict.HUNG:
-        spelled = replace(best, case=best.case.spelled())
-        best = _descend(_kept(spelled, attempt, best), attempt, Budget(tries // 2), simpler_cells)
-    return best
+    if best.verdict is Verdict.HUNG or best.case.size > MOST_SPELLED:
+        return best
+    kept = _kept(replace(best, case=best.case.spelled()), attempt, best)
+    fewer = _descend(kept, attempt, Budget(tries // 2), fewer_cells) if kept.case.values is not None else kept
+    if fewer.case.size > MOST_SHOWN:
+        return best
+    return _descend(fewer, attempt, Budget(tries // 2), simpler_cells) if fewer.case.values is not None else fewer
 
 
 class Budget:
@@ -144,7 +149,7 @@ def _fewer(case: Case) -> Iterator[Case]:
     transposed = case.op == "conv_transpose"
     ins, outs = x[c] // groups, (w[1] if transposed else w[0] // groups)
     for q, i, o in ((1, ins, outs), (groups, min(ins, 1), outs), (groups, ins, min(outs, 1)), (groups, ins - 1, outs)):
-        if (q, i, o) == (groups, ins, outs) or i < 0:
+        if (q, i, o) == (groups, ins, outs) or i < min(ins, 1):
             continue
         weights = (i * q, o) if transposed else (o * q, i)
         shapes = [(*x[:c], i * q, *x[c + 1 :]), (*weights, *w[2:]), *((o * q,) for _ in bias)]
@@ -217,6 +222,26 @@ def _below(n: int, least: int = 1) -> list[int]:
 # ---- simpler cells
 
 
+def fewer_cells(case: Case) -> Iterator[Case]:
+    """One sample, one channel of a pool, one cell less at an end of an axis: what is left keeps its values."""
+    data, x = case.arrays(), case.shapes[0]
+    pool, moved = len(case.shapes) == 1, case.mode in ("jvp", "vjp")
+    fronts = len(case.batch) + pool
+    places = [(axis, slice(k, k + 1)) for axis in range(fronts) if x[axis] > 1 for k in range(x[axis])]
+    if not moved or case.mode == "jvp":  # a cotangent would have to follow the windows
+        places += [(axis, end) for axis in range(len(x) - case.d, len(x)) if x[axis] > 1 for end in ENDS]
+    for axis, part in places:
+        cut = (slice(None),) * axis + (part,)
+        arrays = list(data.every)
+        for at in (0, *((len(case.shapes),) if moved else ())):  # x, and its tangent or the cotangent
+            arrays[at] = arrays[at][cut]
+        shapes = (arrays[0].shape, *case.shapes[1:])
+        yield replace(case, shapes=shapes, values=tuple(tuple(map(float, a.ravel())) for a in arrays))
+
+
+ENDS = (slice(1, None), slice(None, -1))
+
+
 def simpler_cells(case: Case) -> Iterator[Case]:
     """All plain cells alike, then cell by cell; special values stay where they are, or go one by one."""
     assert case.values is not None
@@ -237,6 +262,15 @@ def _with_row(case: Case, at: int, row: tuple[float, ...]) -> Case:
 
 
 def weight(case: Case) -> tuple[Any, ...]:
-    """What makes a case small, for choosing where to begin."""
+    """What makes a case small, for choosing where to begin; one without any cell shows little."""
     kernel = prod(case.per_axis("kernel")) if case.d else 0
-    return (case.size, case.d, kernel, len(case.options), case.dtype != "float32", case.data, repr(case))
+    return (
+        case.size == 0,
+        case.size,
+        case.d,
+        kernel,
+        len(case.options),
+        case.dtype != "float32",
+        case.data,
+        repr(case),
+    )

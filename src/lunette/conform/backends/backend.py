@@ -122,6 +122,10 @@ class Backend(ABC):
                 return f"ties are {call.corners.ties}"
         return None
 
+    def fitted(self, case: Case) -> Case:
+        """The case itself, or the nearest one that can be asked, where it is plain which."""
+        return case
+
     def has_indices(self, call: Call) -> bool:
         """Whether this function of the library tells where a maximum was."""
         return "return_indices" in call.arguments

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -82,6 +83,16 @@ class Function(Backend):
             if value != default and not (isinstance(value, tuple) and set(value) == {default}):
                 return f"the function takes no {name}"
         return None
+
+    def fitted(self, case: Case) -> Case:
+        """Without the options that the function has no parameter for."""
+        function = self.functions.get(case.mode)
+        if function is None or self.supports(case) is None:
+            return case
+        needed = {n for n, p in parameters_of(FUNCTIONS[case.op]).items() if p.default is p.empty}
+        kept = {n: v for n, v in case.options.items() if n in (*needed, *UNSAID[1:]) or self._takes(function, n)}
+        fewer = replace(case, options=kept)
+        return fewer if (fewer.output is None) == (case.output is None) else case
 
     def empty(self, case: Case) -> str:
         """By lunette's rule."""

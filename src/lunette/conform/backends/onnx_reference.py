@@ -6,7 +6,10 @@ import importlib
 from typing import Any
 
 from lunette.conform.backends.onnx_model import OnnxBackend
+from lunette.conform.case import Case
 from lunette.number import Array
+
+MOST_CELLS = 2**16
 
 
 class OnnxReference(OnnxBackend):
@@ -15,6 +18,12 @@ class OnnxReference(OnnxBackend):
     name = "onnx-reference"
     shown = "from onnx.reference import ReferenceEvaluator; print(ReferenceEvaluator(m).run(None, feeds))"
     default_cases = 1400
+
+    def supports(self, case: Case) -> str | None:
+        """Nothing large: it is written in Python, cell by cell."""
+        if case.size > MOST_CELLS:
+            return "too large for a reference in Python"
+        return super().supports(case)
 
     def load(self) -> Any:
         return importlib.import_module("onnx.reference")
