@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import lunette as ln
 from lunette import page
 from lunette.cli import app
+from lunette.demo.conformance import missing
 from lunette.demo.digits import Adam, Digits, he, loss, network, train
 from lunette.demo.exact import check_gradient, kernel_errors
 
@@ -73,6 +74,18 @@ def test_it_ends_with_a_look_at_what_is_installed(folder: Path) -> None:
     rows = [row.findtext("td") or "" for row in root.findall(".//section[@id='backends']//tbody/tr")]
     assert rows[0].startswith("lunette") and len(rows) == 2
     assert root.find(".//article") is not None  # the report of a new user is not empty
+
+
+def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "torch-compile" not in str(missing())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert missing() == {
+        "torch": ["torch"],
+        "jax": ["jax"],
+        "onnx": ["onnxruntime", "onnx-reference"],
+        "openvino": ["openvino"],
+        "tinygrad": ["tinygrad"],
+    }
 
 
 def test_the_trained_graph_is_saved(folder: Path) -> None:

@@ -44,6 +44,16 @@ def installed() -> list[str]:
     return found
 
 
+def missing() -> dict[str, list[str]]:
+    """The backends that are not installed, by the extra that brings them."""
+    absent: dict[str, list[str]] = {}
+    here = installed()
+    for name in NAMES:
+        if name not in here and name not in LEFT_OUT:
+            absent.setdefault(find(name).extra, []).append(name)
+    return absent
+
+
 def measure(folder: Path, quick: bool, out: Console) -> bool:
     """Print a table, write a page beside the demo's, and tell whether lunette agrees with itself."""
     reports: list[Report] = []
@@ -56,6 +66,9 @@ def measure(folder: Path, quick: bool, out: Console) -> bool:
             modes = [m for m in MODES if m in find(name).space.modes]
             reports.append(run(name, ops=OPS, modes=modes, cases=cases, pool=Drawn()))
     out.print(backends(reports))
+    if absent := missing():
+        words = "; ".join(f"{', '.join(names)}: pip install 'lunette[{extra}]'" for extra, names in absent.items())
+        out.print(f"not installed, so not asked: {words}", highlight=False, markup=False, soft_wrap=True)
     where = folder / "conformance.html"
     where.write_text(html(reports), encoding="utf-8")
     out.print(f"wrote {where}; every operator, and its corners: lunette conform torch --html FILE", soft_wrap=True)
