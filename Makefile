@@ -9,6 +9,8 @@ HYPOTHESIS_PROFILE ?= ci
 export HYPOTHESIS_PROFILE
 WORKERS ?= auto
 SANITIZED_CALLS ?= 5000
+# What the other arithmetics compute with kernels of their own.
+DRIVEN := radii or many_planes or special_values or threads or undecided or own_error or as_near
 
 .PHONY: help demo test test-all test-long browser cluster defects sanitize aarch64 need bench check format clean
 
@@ -21,6 +23,7 @@ demo: $(VENV)/installed-demo ## install, train a network on digits, check it exa
 test: $(VENV)/installed-tests check ## install what the tests need, check style and types, run the tests
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py
+	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_rounded.py tests/test_interval.py -k "$(DRIVEN)"
 
 test-all: need test-long browser cluster defects sanitize aarch64 ## every test there is, at length: random examples, a browser, a cluster, sanitizers, another processor
 

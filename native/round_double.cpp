@@ -37,12 +37,28 @@ inline Pair<V> plus(Pair<V> a, Pair<V> b) {
     return joined(s.hi, s.lo + (a.lo + b.lo));
 }
 
+// a*b - p exactly, where p = a*b rounded and far from overflow and underflow. product_error will do for less: without fused
+// operations it rounds twice.
+template <class V>
+inline V product_rest(V a, V b, V p) {
+#if defined(__FMA__)
+    return product_error<double>(a, b, p);
+#else
+    auto half = [](V v) {
+        const V c = v * 134217729.0;  // 2^27 + 1: halves of 26 bits (Veltkamp), whose products are exact (Dekker)
+        return c - (c - v);
+    };
+    const V a1 = half(a), b1 = half(b), a2 = a - a1, b2 = b - b1;
+    return (((a1 * b1 - p) + a1 * b2) + a2 * b1) + a2 * b2;
+#endif
+}
+
 // Within 8 u^2 of the product: two roundings of cross products, of their sum, and of the sum with the error of the first
 // product; and the product of the low parts.
 template <class V>
 inline Pair<V> times(Pair<V> a, Pair<V> b) {
     const V p = a.hi * b.hi;
-    return joined(p, product_error<double>(a.hi, b.hi, p) + (a.hi * b.lo + a.lo * b.hi));
+    return joined(p, product_rest(a.hi, b.hi, p) + (a.hi * b.lo + a.lo * b.hi));
 }
 
 // a^p for p >= 1: within 8 (p-1) u^2.
@@ -100,7 +116,7 @@ inline Pair<V> exponential(Pair<V> z) {
 template <class V>
 inline Pair<V> over(Pair<V> a, V d) {
     const V q = a.hi / d, p = q * d;
-    return {q, (((a.hi - p) - product_error<double>(q, d, p)) + a.lo) / d};
+    return {q, (((a.hi - p) - product_rest(q, d, p)) + a.lo) / d};
 }
 
 // ---- what is summed, and what becomes of the sums. terms() and value() are all that vectors do.
@@ -120,7 +136,7 @@ struct SmoothMax {
     Pair<V> term(V x) const {
         constexpr int N = sizeof(V) / sizeof(double);
         const V b = splat<N>(beta), z = b * x;
-        return exponential(Pair<V>{z, product_error<double>(b, x, z)});
+        return exponential(Pair<V>{z, product_rest(b, x, z)});
     }
     // log s = y + log(s * exp(-y)) for a y so near that the second logarithm is d - d^2/2.
     template <class V>
@@ -210,7 +226,7 @@ i64 decide(i64 n, const double* hi, const double* lo, Slack s, double* y) {
 bool settle(double hi, double lo, double d, double y, double z, double& nearer) {
     if (!(std::nextafter(y, z) == z) || !std::isfinite(y) || !std::isfinite(z)) return false;
     // The sign of hi + lo - (y + half)*d: the first difference is exact, and so is half*d.
-    const double p = y * d, half = (z - y) * 0.5, parts[] = {lo, -product_error<double>(y, d, p), -(half * d)};
+    const double p = y * d, half = (z - y) * 0.5, parts[] = {lo, -product_rest(y, d, p), -(half * d)};
     double s = hi - p, error = 0;
     for (double part : parts) {
         const Pair<double> sum = plus(s, part);
@@ -296,7 +312,7 @@ void round_with(const Model& model, bool sums, const Pool& pool, const Planes& p
         for (i64 i = 0; doubts > 0 && i < p.out; ++i) {
             if (decide_one(top[i], low[i], slack, to[i])) continue;
             --doubts;
-            if (!std::isfinite(top[i]) || (top[i] == 0 && low[i] == 0 && slack.error == 0)) to[i] = top[i];
+            if ((sums && !std::isfinite(top[i])) || (top[i] == 0 && low[i] == 0 && slack.error == 0)) to[i] = top[i];
             else if (!(exact && settled(i))) places[found++] = k * p.out + i;
         }
     };

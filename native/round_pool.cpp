@@ -65,14 +65,19 @@ private:
     Ints low_ = splat<L>(mask), high_{}, top_{};
 };
 
+// As many floats as a vector holds doubles: a vector of more is taken apart cell by cell.
+inline auto doubles(const float* x) {
+    constexpr int H = lanes<double>;
+    return __builtin_convertvector(load<H>(x), Vec<double, H>);
+}
+
 Range widen(i64 n, const float* x, double* y) {
-    constexpr int L = lanes<float>;
+    constexpr int L = lanes<float>, H = lanes<double>;
     Sizes sizes;
     i64 i = 0;
     for (; i + L <= n; i += L) {
-        const auto v = load<L>(x + i);
-        sizes.meet(v);
-        store<L>(y + i, __builtin_convertvector(v, Vec<double, L>));
+        sizes.meet(load<L>(x + i));
+        store<H>(y + i, doubles(x + i)), store<H>(y + i + H, doubles(x + i + H));
     }
     for (; i < n; ++i) sizes.meet(splat<L>(x[i])), y[i] = x[i];
     return sizes.range();
@@ -80,22 +85,20 @@ Range widen(i64 n, const float* x, double* y) {
 
 // The sum of a plane, without a copy of it. No cell passes through more additions than in the kernels.
 Range sum_plane(i64 n, const float* x, double& sum) {
-    constexpr int L = lanes<float>;
-    using Wide = Vec<double, L>;
+    constexpr int L = lanes<float>, H = lanes<double>;
     constexpr i64 block = 512 * L;
     Sizes sizes;
     sum = -0.0;
     for (i64 i = 0; i < n;) {
         const i64 end = std::min(n, i + block);
-        Wide even = splat<L>(-0.0), odd = even;
+        auto a = splat<H>(-0.0), b = a, c = a, d = a;
         for (; i + 2 * L <= end; i += 2 * L) {
-            const auto v = load<L>(x + i), w = load<L>(x + i + L);
-            sizes.meet(v), sizes.meet(w);
-            even += __builtin_convertvector(v, Wide), odd += __builtin_convertvector(w, Wide);
+            sizes.meet(load<L>(x + i)), sizes.meet(load<L>(x + i + L));
+            a += doubles(x + i), b += doubles(x + i + H), c += doubles(x + i + L), d += doubles(x + i + L + H);
         }
-        even += odd;
+        a = (a + b) + (c + d);
         double part = -0.0;
-        for (int l = 0; l < L; ++l) part += even[l];
+        for (int l = 0; l < H; ++l) part += a[l];
         for (; i < end && end - i < 2 * L; ++i) sizes.meet(splat<L>(x[i])), part += x[i];
         sum += part;
     }
@@ -105,17 +108,16 @@ Range sum_plane(i64 n, const float* x, double& sum) {
 // The same sum where cells are so far apart that additions drop something, which is added up, too: n additions, one after
 // the other, are off by less than 2 (n u)^2 of the sum of magnitudes before the last rounding.
 double sum_of_pairs(i64 n, const float* x) {
-    constexpr int L = lanes<float>;
-    using Wide = Vec<double, L>;
+    constexpr int H = lanes<double>;
     auto add = [](auto& sum, auto& low, auto v) {
         const auto s = sum + v, t = s - sum;
         low += (sum - (s - t)) + (v - t), sum = s;
     };
-    Wide sums = splat<L>(-0.0), lows{};
+    auto sums = splat<H>(-0.0), lows = splat<H>(0.0);
     i64 i = 0;
-    for (; i + L <= n; i += L) add(sums, lows, __builtin_convertvector(load<L>(x + i), Wide));
+    for (; i + H <= n; i += H) add(sums, lows, doubles(x + i));
     double sum = -0.0, low = 0;
-    for (int l = 0; l < L; ++l) add(sum, low, double(sums[l])), low += lows[l];
+    for (int l = 0; l < H; ++l) add(sum, low, double(sums[l])), low += lows[l];
     for (; i < n; ++i) add(sum, low, double(x[i]));
     return sum + low;
 }

@@ -101,7 +101,8 @@ def proved_smooth_max(terms: int, beta: float, doubles: bool) -> Proved:
     """Exponentials, their sum and its logarithm, for |beta*x| <= 200."""
     rate = abs(beta)
     if doubles:
-        return Proved(always=(2.0**-79 + 4 * gamma(2 * height(terms), U) ** 2) / rate, most=200 / rate)
+        most = 200 / rate if 2.0**-900 < rate < 2.0**900 else -1.0  # no plane: halves of beta overflow, or the quotient
+        return Proved(always=(2.0**-79 + 4 * gamma(2 * height(terms), U) ** 2) / rate, most=most)
     return Proved(relative=64 * U, always=(64 * U + 2 * gamma(height(terms), U)) / rate, most=200 / rate)
 
 
