@@ -513,13 +513,17 @@ def test_slices_are_as_far_off_as_they_say(seed: int) -> None:
         assert float(s.width) <= terms * abs(a).max() * abs(b).max() * 2.0**-80
 
 
-@pytest.mark.parametrize("size", [1e2, 1e9, 1e15, 1e30])
+def single(cells: Any) -> Array:
+    return np.array(cells, np.float32)
+
+
+@pytest.mark.parametrize("size", [1e4, 1e9, 1e15, 1e30])
 def test_what_is_far_below_the_least_float_is_zero(size: float) -> None:
-    x, one = np.float32([[[size, -size]]]), np.float32([[[1]]])
+    x, one = single([[[size, -size]]]), single([[[1]]])
     options: dict[str, Any] = {"kernel": 2, "beta": 1.0, "arithmetic": "rounded"}
     assert ln.smooth_max_pool_vjp((x,), one, **options)[0].tolist() == [[[1, 0]]]
-    assert ln.smooth_max_pool_jvp((x,), (np.float32([[[0, 1]]]),), **options).tolist() == [[[0]]]
-    row = np.float32([[-size, 0]])
+    assert ln.smooth_max_pool_jvp((x,), (single([[[0, 1]]]),), **options).tolist() == [[[0]]]
+    row = single([[-size, 0]])
     for f, want in ((ln.softmax, [[0, 1]]), (ln.log_softmax, [[-size, 0]]), (ln.exp, [[0, 1]])):
         got = ln.trace(f, row).compile().run(row, arithmetic="rounded")
-        assert got.tolist() == np.float32(want).tolist()
+        assert got.tolist() == single(want).tolist()
