@@ -570,8 +570,14 @@ def test_refusals() -> None:
         ln.max_pool(x, 2, return_indices=True, arithmetic="interval")
     with pytest.raises(ln.ArgumentError, match="N4"):
         Interval(x, x - 1)
-    with pytest.raises(ln.DTypeError, match="D2"):
-        ln.max_pool(Interval(x, x.astype(np.float64)), 2, arithmetic="interval")
+    with pytest.raises(ln.DTypeError, match=r"N4.*ends of one dtype"):
+        Interval(x, x.astype(np.float64))
+    with pytest.raises(ln.ShapeError, match=r"N4.*ends of one shape"):
+        Interval(x, 5)
+    with pytest.raises(ln.ArgumentError, match=r"N4.*lo=1.0, hi=0.0 at \(0, 0, 1, 2\)"):
+        Interval(np.where(np.arange(16).reshape(1, 1, 4, 4) == 6, 1, x).astype(np.float32), x)
+    with pytest.raises(ln.ShapeError, match=r"N4.*cells of shape"):
+        assert x[0] in Interval(x, x)
     with pytest.raises(ln.ArgumentError, match="finite beta"):
         ln.smooth_max_pool(x, 2, beta=Interval(-1.0, 1.0), arithmetic="interval")
     x[0, 0, 0, 0] = np.nan
@@ -680,3 +686,26 @@ def test_a_build_that_rounds_inward_fails(broken: str, monkeypatch: pytest.Monke
     for soundness in failing:
         with pytest.raises(AssertionError):
             soundness()
+
+
+def test_operators_on_boxes_are_those_of_arrays() -> None:
+    x = np.array([1, 2, 3], np.float32)
+    box = Interval(x, x + 1)
+    for y, z in (
+        (box + box, ln.add(box, box)),
+        (x + box, ln.add(x, box)),
+        (box - 1, ln.sub(box, 1.0)),
+        (1 - box, Interval(-x, 1 - x)),
+        (x * box, ln.mul(x, box)),
+        (box / x, ln.div(box, x)),
+        (6 / Interval(x, x), ln.div(6.0, Interval(x, x))),
+    ):
+        assert y == z
+    cells = np.array([Interval(1, 2), 3], object)
+    assert (cells * Interval(2)).tolist() == [Interval(2, 4), Interval(6)]  # a number meets an array cell by cell
+
+
+def test_a_box_asks_for_bounds_in_every_arithmetic() -> None:
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
+    for arithmetic in ("fast", "rounded", "interval"):
+        assert ln.max_pool(Interval(x, x + 1), 2, arithmetic=arithmetic) == Interval(x[..., 1::2], x[..., 1::2] + 1)

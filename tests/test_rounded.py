@@ -527,3 +527,22 @@ def test_what_is_far_below_the_least_float_is_zero(size: float) -> None:
     for f, want in ((ln.softmax, [[0, 1]]), (ln.log_softmax, [[-size, 0]]), (ln.exp, [[0, 1]])):
         got = ln.trace(f, row).compile().run(row, arithmetic="rounded")
         assert got.tolist() == single(want).tolist()
+
+
+def test_lists_of_floats_are_rounded_like_float64() -> None:
+    y = ln.conv([[1e16, 1.0, -1e16]], [[[1.0, 1, 1]]], arithmetic="rounded")
+    assert y.dtype == object and y.tolist() == [[1.0]]
+    with pytest.raises(ln.DTypeError, match=r"conv.*D1"):
+        ln.conv([[0.5, Fraction(1, 3)]], [[[1.0, 1]]], arithmetic="rounded")
+
+
+def test_errors_are_measured_of_every_library_and_of_infinities() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.ones(1, 1, 4, dtype=torch.bfloat16)
+    assert (ln.ulps(x, x) == 0).all() and ln.error_bound("avg_pool", (x,), kernel=2).shape == (1, 1, 2)
+    assert ln.ulps(single([np.inf, np.inf, -np.inf]), [10**39, 10**38, -(10**39)]).tolist() == [0, np.inf, 0]
+    with pytest.raises(ln.ShapeError, match=r"ulps.*D7"):
+        ln.ulps(single([1, 2]), single([1]).repeat(3))
+    one = single([[[1, 2]]])
+    named = ln.error_bound("smooth_max_pool", (one,), kernel=2, beta=3.0)
+    assert (named == ln.error_bound("smooth_max_pool", (one, 3.0), kernel=2)).all()

@@ -398,7 +398,7 @@ ARITHMETIC: dict[str, Arithmetic] = {}
 def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
     """The operator on arrays."""
     if _is_other(arithmetic):
-        return ARITHMETIC[arithmetic](kind, operands, options)
+        return ARITHMETIC["interval" if _is_boxed(operands) else arithmetic](kind, operands, options)
     quick = _quickly(kind, operands, arithmetic, options)
     if quick is not None:
         return quick

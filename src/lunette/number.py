@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
+from importlib import import_module
 from itertools import product
 from math import prod
 from numbers import Real
@@ -134,6 +135,27 @@ def primal(a: Number) -> Number:
 # ---- intervals
 
 
+def _as_array(a: Any) -> Array:
+    """Ends as numpy reads them; of torch's bfloat16, which it does not know, as float32."""
+    return np.asarray(a.float() if str(getattr(a, "dtype", "")) == "torch.bfloat16" else a)
+
+
+def _cell(number: Any) -> Array:
+    """A number as an array without axes."""
+    cell = np.empty((), object)
+    cell[()] = number
+    return cell
+
+
+_OF_BOXES = {np.add: "add", np.subtract: "sub", np.multiply: "mul", np.divide: "div"}
+
+
+def _of_boxes(name: str, a: Any, b: Any) -> Interval:
+    """An operator of two boxes of arrays, or of a box and a number, as `ln.<name>` does it."""
+    y: Interval = getattr(import_module("lunette.ops.binary"), name)(a, b)  # which is made of this
+    return y
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Interval:
     """Every number from lo to hi. Float ends are rounded outward, exact ends (int, Fraction) stay exact.
@@ -160,19 +182,29 @@ class Interval:
             object.__setattr__(self, "hi", self.lo)
         if type(self.lo) in _PLAIN and type(self.hi) in _PLAIN and self.lo <= self.hi:
             return
+        got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
         try:
-            lo, hi = np.asarray(self.lo), np.asarray(self.hi)
+            lo, hi = _as_array(self.lo), _as_array(self.hi)
             if lo.dtype.kind in "bcmMSU" or hi.dtype.kind in "bcmMSU":
                 raise TypeError  # numpy compares these, but they are not real numbers
-            ordered = lo.shape == hi.shape and bool(np.all(lo <= hi))
+            ordered = np.asarray(lo <= hi if lo.shape == hi.shape else True, bool)
         except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: torch, of a tensor that requires grad
-            got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
             raise DTypeError("N4", "ends with an order", got, "Pass two real numbers.", who="Interval") from error
-        if not ordered:
-            got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
-            raise ArgumentError(
-                "N4", "lo <= hi and no NaN", got, "Swap the ends, or pass one for a point.", who="Interval"
-            )
+        if lo.shape != hi.shape:
+            got = f"lo of shape {lo.shape}, hi of shape {hi.shape}"
+            raise ShapeError("N4", "ends of one shape", got, "Spread one with np.full_like.", who="Interval")
+        if lo.shape and lo.dtype != hi.dtype:
+            got = f"lo of dtype {lo.dtype}, hi of dtype {hi.dtype}"
+            raise DTypeError("N4", "ends of one dtype", got, "Convert one of them.", who="Interval")
+        if isinstance(self.lo, list) or isinstance(self.hi, list):
+            object.__setattr__(self, "lo", lo)
+            object.__setattr__(self, "hi", hi)
+        if not ordered.all():
+            if lo.shape:
+                at = tuple(int(p) for p in np.argwhere(~ordered)[0])
+                got = f"lo={lo[at]}, hi={hi[at]} at {at}"
+            hint = "Swap the ends, or pass one for a point."
+            raise ArgumentError("N4", "lo <= hi and no NaN", got, hint, who="Interval")
 
     @staticmethod
     def of(a: Number) -> Interval:
@@ -206,7 +238,7 @@ class Interval:
         if not self.shape:
             return f"Interval(lo={_item(self.lo)!r}, hi={_item(self.hi)!r})"
         with np.errstate(all="ignore"):
-            widths = np.asarray(self.hi) - np.asarray(self.lo)
+            widths = _as_array(self.hi) - _as_array(self.lo)
         wide = f", no wider than {np.nanmax(widths)}" if widths.size else ""
         return f"Interval({self.dtype} of shape {self.shape}{wide})"
 
@@ -224,31 +256,49 @@ class Interval:
         lo, hi = (a.lo, a.hi) if isinstance(a, Interval) else (a, a)
         if not self.shape:
             return bool(_item(self.lo) <= lo and hi <= _item(self.hi))
+        if np.shape(lo) not in (self.shape, ()):
+            got = f"shape {np.shape(lo)}"
+            raise ShapeError(
+                "N4", f"cells of shape {self.shape}", got, "Spread it with np.broadcast_to.", who="Interval"
+            )
         # numpy would round a plain number to the dtype of the ends before it compares; not so an array.
-        return bool(np.all(self.lo <= np.asarray(lo)) and np.all(np.asarray(hi) <= self.hi))
+        return bool(np.all(_as_array(self.lo) <= _as_array(lo)) and np.all(_as_array(hi) <= _as_array(self.hi)))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """An array beside an interval: a box meets it as a whole, a number cell by cell."""
+        if any(isinstance(a, Interval) and a.shape for a in inputs):
+            name = _OF_BOXES.get(ufunc)
+            return NotImplemented if name is None or method != "__call__" or options else _of_boxes(name, *inputs)
+        cells = [_cell(a) if isinstance(a, Interval) else a for a in inputs]
+        return getattr(ufunc, method)(*cells, **options)
 
     def __add__(self, other: Number) -> Interval:
         if isinstance(other, Dual):
             return NotImplemented
+        if self.shape:
+            return _of_boxes("add", self, other)
         b = Interval.of(other)
         return Interval(_sum(self.lo, b.lo, below), _sum(self.hi, b.hi, above))
 
     __radd__ = __add__
 
     def __neg__(self) -> Interval:
-        return Interval(-self.hi, -self.lo)
+        return Interval.between(-self.hi, -self.lo)
 
     def __sub__(self, other: Number) -> Interval:
         if isinstance(other, Dual):
             return NotImplemented
-        return self + -Interval.of(other)
+        return _of_boxes("sub", self, other) if self.shape else self + -Interval.of(other)
 
     def __rsub__(self, other: Number) -> Interval:
-        return Interval.of(other) + -self
+        result: Interval = -self + other
+        return result
 
     def __mul__(self, other: Number) -> Interval:
         if isinstance(other, Dual):
             return NotImplemented
+        if self.shape:
+            return _of_boxes("mul", self, other)
         b = Interval.of(other)
         ends = [(p, q) for p in (self.lo, self.hi) for q in (b.lo, b.hi)]
         return Interval(min(_product(p, q, below) for p, q in ends), max(_product(p, q, above) for p, q in ends))
@@ -258,6 +308,8 @@ class Interval:
     def __truediv__(self, other: Number) -> Interval:
         if isinstance(other, Dual):
             return NotImplemented
+        if self.shape:
+            return _of_boxes("div", self, other)
         b = Interval.of(other)
         if b.lo == b.hi == 0:
             raise ArgumentError("N4", "a divisor other than zero", f"{b}", "Divide by something.", who="Interval")
@@ -267,7 +319,7 @@ class Interval:
         return Interval(min(_quotient(p, q, below) for p, q in ends), max(_quotient(p, q, above) for p, q in ends))
 
     def __rtruediv__(self, other: Number) -> Interval:
-        return Interval.of(other) / self
+        return _of_boxes("div", other, self) if self.shape else Interval.of(other) / self
 
     def __abs__(self) -> Interval:
         if self.lo >= 0:

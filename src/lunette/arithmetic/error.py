@@ -10,8 +10,8 @@ from typing import Any, overload
 import ml_dtypes
 import numpy as np
 
-from lunette.array import bound_of, defaults_of, lookup
-from lunette.errors import DTypeError, speaking
+from lunette.array import bound_of, defaults_of, lookup, take
+from lunette.errors import DTypeError, ShapeError, speaking
 from lunette.number import Array, cells_of, each
 from lunette.op import Op, apply
 from lunette.ops import ALL
@@ -63,7 +63,8 @@ def error_bound(op: Any, inputs: Sequence[Any], **options: Any) -> Array:
     _, kind = lookup(op)
     given: Sequence[Any] = inputs if isinstance(inputs, tuple | list) else (inputs,)
     with speaking("error_bound"):
-        arrays = [np.asarray(a) for a in given]
+        beside = [options[n] for n in kind.arrays[len(given) :] if n in options]  # arrays may be among the options
+        arrays = [_array(a, "an input") for a in (*given, *beside)]
         dtype = arrays[0].dtype
         if dtype.kind != "f" and dtype != ml_dtypes.bfloat16:
             raise DTypeError("D1", "float arrays", f"dtype {dtype}", "The bound is that of a float result.")
@@ -145,18 +146,22 @@ def ulps(a: Any, exact: Any) -> Array:
     >>> ln.ulps(np.float32([1 / 3, 0.5]), [Fraction(1, 3), Fraction(1, 2)]).round(2)
     array([0.33, 0.  ])
     """
-    got = np.asarray(a)
+    with speaking("ulps"):
+        got = _array(a, "a")
     if got.dtype.kind != "f" and got.dtype != ml_dtypes.bfloat16:
         raise DTypeError("D1", "an array of floats", f"dtype {got.dtype}", "Pass the result as it was.", who="ulps")
-    true = cells_of(exact, "exact")
-    if true.shape != got.shape:
-        true = np.broadcast_to(true, got.shape)
+    with speaking("ulps"):
+        true = cells_of(take(exact, "exact").array if hasattr(exact, "__dlpack__") else exact, "exact")
+        if true.shape not in (got.shape, ()):
+            need = f"exact values of shape {got.shape}"
+            raise ShapeError("D7", need, f"shape {true.shape}", "One value for each float, or one for all.")
+    true = np.broadcast_to(true, got.shape)
     info = float_info(got.dtype)
 
     def one(y: Any, v: Any) -> float:
         y = float(y)
         if (isinstance(v, float | np.floating) and not math.isfinite(v)) or not math.isfinite(y):
-            w = float(v)
+            w = float(v) if isinstance(v, float | np.floating) or math.isnan(y) else _overflowed(_as_fraction(v), info)
             return 0.0 if y == w or (math.isnan(y) and math.isnan(w)) else math.inf
         q = _as_fraction(v)
         size = abs(q)
@@ -167,6 +172,17 @@ def ulps(a: Any, exact: Any) -> Array:
         return float(abs(Fraction(y) - q) / Fraction(2) ** (e - int(info.nmant)))
 
     return each(one, cells_of(got.astype(np.float64)), true).astype(np.float64)
+
+
+def _array(a: Any, name: str) -> Array:
+    """An array of any library; numbers and lists as numpy reads them."""
+    return take(a, name).array if hasattr(a, "__dlpack__") else np.asarray(a)
+
+
+def _overflowed(q: Fraction, info: Any) -> float:
+    """The infinity that a number rounds to, if it does."""
+    limit = Fraction(float(info.max)) + Fraction(2) ** (int(info.maxexp) - int(info.nmant) - 2)
+    return math.copysign(math.inf, q) if abs(q) >= limit else 0.0
 
 
 def _as_fraction(v: Any) -> Fraction:

@@ -27,6 +27,7 @@ from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import PRECISIONS, cells_as, decided_ball, precision, round_fraction, tame, undecided
 from lunette.arithmetic.sums import DOUBLE, Range, Sum, Sums, decided, nearest, settle
 from lunette.array import FLOAT, Call, bound_before, by_specification, cells, computing, prepare, run
+from lunette.errors import DTypeError
 from lunette.number import OBJECT, Array, cells_in
 from lunette.op import Bound, Kernels, Op, Request, Shapes, cannot_derive
 from lunette.ops.binary import Add, Div, Equal, Gate, Mul, Prefer, Sub
@@ -93,10 +94,29 @@ def rounded(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -
         y, doubt = known.run(*operands)
         return _finished(Task(known.bound, y.dtype), y, doubt, *operands)
     call = prepare(Request(kind, tuple(operands), "rounded", options))
+    if call.dtype == OBJECT and any(isinstance(v, float) for a in call.arrays if a is not None for v in a.flat):
+        return _of_floats(kind, call, options)
     if call.dtype == OBJECT or getattr(call.bound.op, "return_indices", False) or _is_exact(call.bound.op):
         return run(kind, operands, "fast", options)
     with computing(kind, call.bound.d, *call.arrays):
         return call.result(round_call(call))
+
+
+def _of_floats(kind: type[Op], call: Call, options: tuple[Any, ...]) -> Any:
+    """Object arrays, or lists, with Python's floats in them: rounded like float64, which must hold the other cells."""
+    given = [a for a in call.arrays if a is not None]
+    if not all(_is_double(v) for a in given for v in a.flat):
+        need, hint = "floats, or exact numbers, alone", "Convert them to one type."
+        raise DTypeError("D1", need, "floats beside numbers that are none", hint, who=kind.name)
+    y = run(kind, [None if a is None else a.astype(np.float64) for a in call.arrays], "rounded", options)
+    return (y[0].astype(object), *y[1:]) if isinstance(y, tuple) else y.astype(object)
+
+
+def _is_double(v: Any) -> bool:
+    try:
+        return bool(float(v) == v) or bool(v != v)
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 Decided = tuple[Array, Array]
