@@ -12,11 +12,13 @@ import pytest
 
 import lunette as ln
 from lunette.conform import cluster as clusters
+from lunette.conform.backends.lunette import Lunette
 from lunette.conform.cluster import Cluster, remote
 from lunette.conform.known import read
 from lunette.conform.report.words import VERSION
 from lunette.conform.result import Batch
 from lunette.conform.run import run
+from lunette.conform.worker import Nursery
 
 BATCH = Batch("none", "max_pool", 0, 0, 1)
 
@@ -57,6 +59,26 @@ def test_v5_a_function_can_be_found() -> None:
 
 def test_v6_a_mode_is_the_backends() -> None:
     refused("V6", "forward", "lunette", modes=["backwards"])
+
+
+class Unborn(Lunette):
+    """A backend that no other process finds."""
+
+    name = "nobody"
+
+
+def test_v7_the_process_of_workers_starts_and_stays() -> None:
+    text = r"\[V7\] needs a process that imports nobody and stays.*; got it ended at once, saying .*V2"
+    with pytest.raises(ln.ArgumentError, match=text) as caught:
+        Nursery(Unborn())
+    assert caught.value.who == "conform" and "--resume" in caught.value.hint
+    nursery = Nursery(Lunette())
+    assert nursery.process is not None
+    nursery.process.kill()
+    nursery.process.wait()
+    with pytest.raises(ln.ArgumentError, match=r"\[V7\].*got it is gone"):
+        nursery.fork()
+    nursery.close()
 
 
 # ---- a cluster that is not there

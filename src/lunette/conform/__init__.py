@@ -11,6 +11,7 @@ The package is callable, so that it is both the function and the place of its pa
 | V4   | an operator is one that the backend has                                     |
 | V5   | a function of your own can be found, called, and is meant as an operator    |
 | V6   | a mode is one that the backend has                                          |
+| V7   | the process that workers are forked from starts, and stays                  |
 """
 
 from __future__ import annotations

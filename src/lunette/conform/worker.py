@@ -30,6 +30,7 @@ from lunette.conform.case import Case
 from lunette.conform.judge import Raised, judge
 from lunette.conform.result import Outcome, Verdict
 from lunette.conform.truth import truth
+from lunette.errors import ArgumentError, shown
 
 PR_SET_PDEATHSIG = 1
 MOST_COPIED = 2**16
@@ -186,6 +187,13 @@ class Worker:
         return f"{how}: {words[-1][:160]}" if words else how
 
 
+def gone(backend: Backend, got: str) -> ArgumentError:
+    """Rule V7."""
+    need = f"a process that imports {backend.name} and stays, to fork workers from"
+    hint = f"See whether `python -c 'import {backend.module or 'lunette'}'` works; go on with --resume."
+    return ArgumentError("V7", need, got, hint, who="conform")
+
+
 class Nursery:
     """Where the workers of one backend come from."""
 
@@ -211,7 +219,8 @@ class Nursery:
         self.control = near
         if not near.recv(1):
             words = (Path(self.folder.name) / "nursery").read_text(errors="replace").strip().splitlines()
-            raise RuntimeError(f"the backend {backend.name} did not start: {words[-1] if words else 'no message'}")
+            self.close()
+            raise gone(backend, f"it ended at once, saying {shown(words[-1]) if words else 'nothing'}")
 
     def fork(self) -> Worker:
         """A new worker."""
@@ -227,8 +236,13 @@ class Nursery:
                     near.close()
                     _become_worker(self.backend, far.detach(), str(log))
             else:
-                socket.send_fds(self.control, [pickle.dumps(("fork", str(log)))], [far.fileno()])
-                pid = self._told()
+                try:
+                    socket.send_fds(self.control, [pickle.dumps(("fork", str(log)))], [far.fileno()])
+                    pid = self._told()
+                except (OSError, ArgumentError) as error:
+                    near.close()
+                    far.close()
+                    raise gone(self.backend, "it is gone") from error
             far.close()
         return Worker(pid, Connection(near.detach()), log, self)
 
@@ -242,9 +256,12 @@ class Nursery:
 
     def _told(self) -> int:
         assert self.control is not None
-        message = self.control.recv(4096)
+        try:
+            message = self.control.recv(4096)
+        except OSError:
+            message = b""
         if not message:
-            raise RuntimeError(f"the process from which workers of {self.backend.name} are forked is gone")
+            raise gone(self.backend, "it is gone")
         number: int = pickle.loads(message)
         return number
 

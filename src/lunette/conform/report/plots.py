@@ -141,7 +141,7 @@ def error_plot(title: str, some: Sequence[Accuracy]) -> str:
     parts = [
         f'<svg class="plot" viewBox="0 0 {width} {height}" role="img"><title>{text(title)}</title>'
         f'<text class="title" x="0" y="14">{text(title)}</text><text x="0" y="{top - 9}">error</text>'
-        f'<text x="{width - right}" y="{height - bottom - 6}" text-anchor="end">bound</text>'
+        f'<text x="{width - right}" y="{y(10.0 ** down[0]) - 5:.1f}" text-anchor="end">bound</text>'
         f'<text x="{left - 6}" y="{y(0) + 4:.1f}" text-anchor="end">0</text>'
     ]
     for m in _marks(down):
@@ -183,11 +183,11 @@ def _decades(values: Iterable[float]) -> tuple[int, int]:
 
 
 def _place(v: float, decades: tuple[int, int]) -> float:
-    """From 0 to 1 along an axis; its first twelfth is for zero and what is too small to tell from it."""
+    """From 0 to 1 along an axis; its first ninth is for zero and what is too small to tell from it."""
     if v <= 0:
-        return 0.03
+        return 0.0
     low, high = decades
-    return min(1.0, max(0.06, 1 / 12 + (log10(min(v, 1e300)) - low) / (high - low) * 11 / 12))
+    return min(1.0, max(0.05, 1 / 9 + (log10(min(v, 1e300)) - low) / (high - low) * 8 / 9))
 
 
 def _marks(decades: tuple[int, int]) -> range:
