@@ -1,5 +1,5 @@
 // Exponential, logarithm and power on vectors, with the binary exponent kept apart, so that nothing overflows or
-// cancels on the way. Series are Taylor's, cut where the next term is below half an ulp.
+// cancels on the way. Series are cut where the next term is below half an ulp.
 #pragma once
 #include <cmath>
 
@@ -13,10 +13,11 @@ struct Format;
 template <>
 struct Format<float> {
     static constexpr int fraction_bits = 23, bias = 127, split_bits = 12;
-    static constexpr int exp_terms = 7, log_terms = 4;
+    static constexpr int exp_terms = 7, power_terms = 6, log_terms = 4;
     static constexpr float magic = 12582912.0f;            // 1.5 * 2^23: adding it rounds to an integer
     static constexpr float ln2_hi = 0x1.62ep-1f;           // few bits, so that k * ln2_hi is exact
     static constexpr float ln2_lo = 0x1.0bfbe8p-15f;
+    static constexpr float log2e = 0x1.715476p+0f, log2e_rest = 0x1.4ae0cp-26f;
     static constexpr float half_root = 0x1.6a09e6p-1f;     // sqrt(1/2)
     // Terms are kept within 2^+-spread and what they meet within 2^+-tame, so products stay normal numbers.
     static constexpr int spread = 45, tame = 55;
@@ -25,10 +26,11 @@ struct Format<float> {
 template <>
 struct Format<double> {
     static constexpr int fraction_bits = 52, bias = 1023, split_bits = 26;
-    static constexpr int exp_terms = 13, log_terms = 10;
+    static constexpr int exp_terms = 13, power_terms = 11, log_terms = 10;
     static constexpr double magic = 6755399441055744.0;
     static constexpr double ln2_hi = 0x1.62e42fefp-1;
     static constexpr double ln2_lo = 0x1.473de6af278edp-34;
+    static constexpr double log2e = 0x1.71547652b82fep+0, log2e_rest = 0x1.777d0ffda0d24p-56;
     static constexpr double half_root = 0x1.6a09e667f3bcdp-1;
     static constexpr int spread = 380, tame = 450;
     static constexpr double most_exponent = 100000;
@@ -45,7 +47,7 @@ inline auto power_of_two(I k) {
 template <class T, class V>
 using IntsLike = std::conditional_t<sizeof(V) == sizeof(T), Int<T>, Vec<Int<T>, sizeof(V) / sizeof(T)>>;
 
-// a*b - p exactly, where p = a*b rounded.
+// a*b - p rounded once or nearly so, where p is near a*b: exact if p = a*b rounded.
 template <class T, class V>
 inline V product_error(V a, V b, V p) {
 #if defined(__FMA__)
@@ -84,6 +86,34 @@ inline V exp_small(V r) {
     return (q * (r * r) + r) + T(1);
 }
 
+// 2^r for |r| <= 1/2 or a little more: the Chebyshev series, which needs fewer terms than Taylor's. Its coefficients
+// are Bessel functions: 2^r = I_0(a) + 2 * sum I_n(a) T_n(2*r) with a = ln(2)/2.
+template <class T, class V>
+inline V power_of_two_small(V r) {
+    constexpr int K = Format<T>::power_terms;
+    constexpr auto series = [] {
+        struct { T c[K + 1]; } s{};
+        const long double half = 0.173286795139986327354L;  // a/2
+        long double sum[K + 1] = {}, before[K + 1] = {}, now[K + 1] = {1};  // T_(n-1) and T_n as polynomials in r
+        for (int n = 0; n <= K; ++n) {
+            long double bessel = 0, term = 1;
+            for (int m = 1; m <= n; ++m) term *= half / m;
+            for (int m = 1; m < 20; ++m) bessel += term, term *= half * half / (m * (m + n));
+            for (int k = 0; k <= n; ++k) sum[k] += (n == 0 ? 1 : 2) * bessel * now[k];
+            for (int k = K; k >= 0; --k) {
+                const long double next = (n == 0 ? 2 : 4) * (k > 0 ? now[k - 1] : 0) - before[k];
+                before[k] = now[k], now[k] = next;
+            }
+        }
+        for (int k = 0; k <= K; ++k) s.c[k] = static_cast<T>(sum[k]);
+        s.c[0] = 1;  // as it would be rounded
+        return s;
+    }();
+    V q = r * series.c[K] + series.c[K - 1];
+    for (int k = K - 2; k >= 0; --k) q = q * r + series.c[k];
+    return q;
+}
+
 // log(m) for m between sqrt(1/2) and sqrt(2).
 template <class T, class V>
 inline V log_near_one(V m) {
@@ -108,15 +138,31 @@ inline void split_exponent(V a, V& m, V& k) {
     k = bits<V>(shifted + bits<Int<T>>(F::magic)) - F::magic;
 }
 
-// exp(beta*x) * 2^-shift, where the result is a normal number and |beta*x| <= most_exponent.
+// beta as a power of two: e^beta = 2^(hi + lo).
+template <class T>
+struct Rate {
+    T hi, lo;
+    explicit Rate(T beta) : hi(beta * Format<T>::log2e) {
+        lo = product_error<T>(beta, Format<T>::log2e, hi) + beta * Format<T>::log2e_rest;
+    }
+    // Whether lo, and the inverse of hi, are normal numbers.
+    bool precise() const {
+        using F = Format<T>;
+        const T size = std::fabs(hi);
+        return size <= std::ldexp(T(1), F::bias - 3) && size >= std::ldexp(T(1), 3 * F::fraction_bits - F::bias);
+    }
+};
+
+// exp(beta*x) * 2^-shift, where the result is a normal number and |beta*x| <= most_exponent; else anything.
 template <class T, class V>
-inline V exp_scaled(T beta, V x, Int<T> shift) {
+inline V exp_scaled(Rate<T> beta, V x, Int<T> shift) {
     using F = Format<T>;
-    using I = IntsLike<T, V>;
-    V b = splat<sizeof(V) / sizeof(T)>(beta), z = b * x;
-    V rounded = z * T(1.44269504088896340736) + F::magic, k = rounded - F::magic;
-    V r = (z - k * F::ln2_hi) + (product_error<T>(b, x, z) - k * F::ln2_lo);
-    return exp_small<T>(r) * power_of_two<T>(bits<I>(rounded) - bits<Int<T>>(F::magic) - shift);
+    using Word = std::make_unsigned_t<Int<T>>;
+    using W = std::conditional_t<sizeof(V) == sizeof(T), Word, Vec<Word, sizeof(V) / sizeof(T)>>;
+    const V hi = splat<sizeof(V) / sizeof(T)>(beta.hi);
+    const T magic = F::magic - static_cast<T>(shift);  // so the last bits of `rounded` are the exponent of the result
+    const V rounded = hi * x + magic, r = product_error<T>(hi, x, rounded - magic) + x * beta.lo;
+    return bits<V>(bits<W>(power_of_two_small<T>(r)) + (bits<W>(rounded) << F::fraction_bits));
 }
 
 // log(a * 2^shift).

@@ -20,25 +20,13 @@ public:
     T beta() const { return 1; }
     T absent() const { return 0; }
 
-    // All (|x| * scale_)^p, and the same to the power p-1, must be 0 or within 2^+-spread.
-    bool ready(const T* x, i64 n) {
-        T least = 1, greatest = 1;
-        if (!(p_ <= 64) || (n > 0 && !range<true>(x, n, least, greatest))) return false;
-        if (greatest == 0) least = greatest = 1;
-        int low = std::ilogb(least), high = std::ilogb(greatest) + 1, middle = (low + high) / 2;
-        if (low < -Format<T>::bias + 1) return false;
-        scale_ = unscale_ = 1;
-        if ((high - low) * p_ > 2 * (Format<T>::spread - 1) || std::abs(middle) > Format<T>::bias - 30) return false;
-        // Most data needs no scaling.
-        if (std::max(std::abs(low), std::abs(high)) * p_ > Format<T>::spread)
-            scale_ = std::ldexp(T(1), -middle), unscale_ = std::ldexp(T(1), middle);
+    bool terms(const T* x, i64 n, T* e) {
+        if (!ready(x, n)) return false;
+        if (p_ == 1) raise<1>(x, n, e);
+        else if (p_ == 2) raise<2>(x, n, e);
+        else if (p_ == 3) raise<3>(x, n, e);
+        else raise<0>(x, n, e);
         return true;
-    }
-    void terms(const T* x, i64 n, T* e) const {
-        if (p_ == 1) return raise<1>(x, n, e);
-        if (p_ == 2) return raise<2>(x, n, e);
-        if (p_ == 3) return raise<3>(x, n, e);
-        raise<0>(x, n, e);
     }
     void times_weights(const T* x, i64 n, T* d) const {
         if (p_ == 1) return weigh<1>(x, n, d);
@@ -97,6 +85,20 @@ public:
     }
 
 private:
+    // All (|x| * scale_)^p, and the same to the power p-1, must be 0 or within 2^+-spread.
+    bool ready(const T* x, i64 n) {
+        T least = 1, greatest = 1;
+        if (!(p_ <= 64) || (n > 0 && !range<true>(x, n, least, greatest, []<int N>(i64, Vec<T, N>) {}))) return false;
+        if (greatest == 0) least = greatest = 1;
+        int low = std::ilogb(least), high = std::ilogb(greatest) + 1, middle = (low + high) / 2;
+        if (low < -Format<T>::bias + 1) return false;
+        scale_ = unscale_ = 1;
+        if ((high - low) * p_ > 2 * (Format<T>::spread - 1) || std::abs(middle) > Format<T>::bias - 30) return false;
+        // Most data needs no scaling.
+        if (std::max(std::abs(low), std::abs(high)) * p_ > Format<T>::spread)
+            scale_ = std::ldexp(T(1), -middle), unscale_ = std::ldexp(T(1), middle);
+        return true;
+    }
     // K = p when p is a small integer, else 0.
     template <int K>
     void raise(const T* x, i64 n, T* e) const {

@@ -15,16 +15,16 @@
 //   column(x, i, by)  one cell of each of L rows, the first at place i, the others `by` further each
 //   arrays(a, b, f)   f for each pair of arrays that two Refs are made of
 //   scan(x, n)        whether the cells are too special for join, so that Op::Careful must do the work
+//   Watch             where scanning costs: meet<N>(a, b) sees cells on their way into a join; special() says what scan would
 #pragma once
 #include <algorithm>
 
-#include "simd.hpp"
-#include "threads.hpp"
+#include "rearrange.hpp"
+#include "windows.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
 
-constexpr i64 block_terms = 512;      // sums of more terms are sums of sums
 constexpr i64 scan_bytes = 8 << 10;   // what is scanned and then read again: a quarter of a first-level cache
 constexpr i64 level_bytes = 20 << 10; // partial results that wait for an outer axis
 constexpr i64 short_row = 48;         // rows up to this length are done several at a time
@@ -32,95 +32,13 @@ constexpr i64 most_rows = 64;
 constexpr i64 row_outputs = 2048;     // outputs of one long row done at a time
 constexpr i64 joined_bytes = 12 << 10; // rows that are joined before their cells are
 
-// The even and the odd cells of 2*N cells.
-template <int N, class T>
-inline void part_pairs(const T* x, Vec<T, N>& even, Vec<T, N>& odd) {
-#if defined(__AVX2__)
-    if constexpr (sizeof(T) * N == 32 && sizeof(T) == 4) {  // halves placed by the loads spare a shuffle across lanes
-        const __m256 a = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)), _mm_loadu_ps(x + 8), 1);
-        const __m256 b = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + 4)), _mm_loadu_ps(x + 12), 1);
-        even = _mm256_shuffle_ps(a, b, 0x88), odd = _mm256_shuffle_ps(a, b, 0xdd);
-        return;
-    } else if constexpr (sizeof(T) * N == 32) {
-        const __m256d a = _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(x)), _mm_loadu_pd(x + 4), 1);
-        const __m256d b = _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(x + 2)), _mm_loadu_pd(x + 6), 1);
-        even = _mm256_unpacklo_pd(a, b), odd = _mm256_unpackhi_pd(a, b);
-        return;
-    }
-#endif
-    unzip<N>(load<N>(x), load<N>(x + N), even, odd);
-}
-
-// S vectors from S*N cells, the e-th with the cells e, e + S, e + 2*S, ...
-template <int S, int N, class T>
-inline void take_apart(const T* x, Vec<T, N>* v) {
-    if constexpr (S == 1) {
-        v[0] = load<N>(x);
-    } else if constexpr (S == 2) {
-        part_pairs<N>(x, v[0], v[1]);
-    } else {
-#if defined(__AVX2__)
-        if constexpr (sizeof(T) * N == 32 && sizeof(T) == 4) {  // four by four within each half
-            __m256 r[4], t[4];
-            for (int k = 0; k < 4; ++k)
-                r[k] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + 4 * k)),
-                                            _mm_loadu_ps(x + 16 + 4 * k), 1);
-            t[0] = _mm256_unpacklo_ps(r[0], r[1]), t[1] = _mm256_unpackhi_ps(r[0], r[1]);
-            t[2] = _mm256_unpacklo_ps(r[2], r[3]), t[3] = _mm256_unpackhi_ps(r[2], r[3]);
-            v[0] = _mm256_shuffle_ps(t[0], t[2], 0x44), v[1] = _mm256_shuffle_ps(t[0], t[2], 0xee);
-            v[2] = _mm256_shuffle_ps(t[1], t[3], 0x44), v[3] = _mm256_shuffle_ps(t[1], t[3], 0xee);
-            return;
-        }
-#endif
-        Vec<T, N> a[2], b[2];
-        part_pairs<N>(x, a[0], b[0]), part_pairs<N>(x + 2 * N, a[1], b[1]);
-        unzip<N>(a[0], a[1], v[0], v[2]), unzip<N>(b[0], b[1], v[1], v[3]);
-    }
-}
-
-// v[r][l] becomes v[l][r]: each round deals the first half and the second like cards.
-template <int L, class V>
-inline void transpose(V* v) {
-    for (int round = 1; round < L; round *= 2) {
-        V w[L];
-        for (int r = 0; r < L / 2; ++r) zip<L>(v[r], v[r + L / 2], w[2 * r], w[2 * r + 1]);
-        for (int r = 0; r < L; ++r) v[r] = w[r];
-    }
-}
-
-// Lane r of the result joins the lanes of v[r], in any order; v is spent.
-template <int L, class V, class Join>
-inline V fold_each(V* v, Join&& join) {
-    for (int half = L / 2; half > 0; half /= 2)
-        for (int r = 0; r < half; ++r) {
-            V low, high;
-            zip<L>(v[r], v[r + half], low, high);
-            v[r] = join(low, high);
-        }
-    return v[0];
-}
-
-// The vectors of L rows of n >= L cells, one row after the other: f(row, place, which lanes are new), the last vector of
-// a row reaching back over cells that were seen before.
-template <class T, class F>
-[[gnu::always_inline]] inline void each_of_rows(i64 n, F&& f) {
-    constexpr int L = lanes<T>;
-    const auto lane = iota<L, Int<T>>(0, 1);
-    i64 i = 0;
-    for (; i + L <= n; i += L)
-        for (int r = 0; r < L; ++r) f(r, r * n + i, lane >= Int<T>(0));
-    for (int r = 0; i < n && r < L; ++r) f(r, r * n + n - L, lane >= static_cast<Int<T>>(L - (n - i)));
-}
-
 // The join of `taps` cells, `hop` apart, for N neighbouring outputs that lie `S` input cells apart.
 template <class Op, int N, int S, int K, class Source>
 [[gnu::always_inline]] inline typename Op::template Cell<N> join_block(const Source& s, i64 i, i64 taps, i64 step) {
     typename Op::template Cell<N> c;
     const i64 k = K ? K : taps;
     if constexpr (S == 4 && N > 1) {  // as many taps: the cells of N windows lie side by side
-        typename Op::template Cell<N> all[4];
-        s.template fours<N>(i, all);
-        return Op::join(Op::join(all[0], all[1]), Op::join(all[2], all[3]));
+        return s.template fours<Op, N>(i);
     } else if constexpr (S == 1 || N == 1) {
         c = s.template get<N>(i);
         for (i64 j = 1; j < k; ++j) c = Op::join(c, s.template get<N>(i + j * step));
@@ -150,23 +68,6 @@ template <class Op, int N, int S, int K, class Source>
     return c;
 }
 
-// The input cells of an axis that the outputs o0..o1-1 read lie in lo..hi-1; lo = hi if there are none.
-inline void cells_of(const PoolAxis& ax, i64 o0, i64 o1, i64& lo, i64& hi) {
-    if (ax.monotone && o0 < o1) {
-        lo = ax.first[o0], hi = ax.last(o1 - 1) + 1;
-        return;
-    }
-    if (ax.regular && o0 < o1) {
-        lo = std::clamp<i64>(ax.start + o0 * ax.stride, 0, ax.n);
-        hi = std::clamp<i64>(ax.start + (o1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1, lo, ax.n);
-        return;
-    }
-    lo = ax.n, hi = 0;
-    for (i64 o = o0; o < o1; ++o)
-        if (ax.count[o] > 0) lo = std::min(lo, ax.first[o]), hi = std::max(hi, ax.last(o) + 1);
-    lo = std::min(lo, hi);
-}
-
 // The same for any number of taps: sums of more than block_terms are sums of sums.
 template <class Op, int N, int S, int K, class Source>
 [[gnu::always_inline]] inline typename Op::template Cell<N> join_taps(const Source& s, i64 i, i64 taps, i64 step) {
@@ -186,80 +87,26 @@ struct Strided {
     auto get(i64 i) const { return s.template spread<N>(i, stride); }
 };
 
-// Cells of a window over the axes 0..axes-1 in row-major order, relative to the first: kept while windows stay the same.
-class WindowRows {
-public:
-    static constexpr i64 most = 32;
-    // size[a] is what one step along axis a passes. Where the window at o starts; `at` and `many` describe it.
-    i64 look(const PoolAxis* axes, int count, const i64* size, const i64* o) {
-        i64 start = 0, key = 0;
-        for (int a = 0; a < count; ++a) {
-            start += axes[a].first[o[a]] * size[a];
-            key = 3 * key + axes[a].count[o[a]];
-        }
-        Known& known = known_[key & 7];
-        bool same = known.many >= 0;
-        for (int a = 0; a < count; ++a) same = same && known.counts[a] == axes[a].count[o[a]];
-        if (!same) list(axes, count, size, o, known);
-        many = known.many, at = known.at;
-        return start;
+// Input cells that are watched on their way.
+template <class Source, class Watch>
+struct Watched {
+    Source s;
+    Watch& watch;
+    template <int N>
+    auto get(i64 i) const {
+        auto c = s.template get<N>(i);
+        watch.template meet<N>(c.v, c.v);
+        return c;
     }
-    i64 many = 0;
-    const i64* at = nullptr;
-
-private:
-    struct Known {
-        i64 many = -1, counts[max_axes], at[most];
-    };
-    [[gnu::noinline]] static void list(const PoolAxis* axes, int count, const i64* size, const i64* o, Known& w) {
-        w.many = 1, w.at[0] = 0;
-        for (int a = 0; a < count; ++a) {
-            const i64 n = w.counts[a] = axes[a].count[o[a]];
-            for (i64 r = w.many - 1; r >= 0; --r)
-                for (i64 k = n - 1; k >= 0; --k) w.at[r * n + k] = w.at[r] + k * axes[a].step * size[a];
-            w.many *= n;
-        }
+    template <int N, class Cell>
+    [[gnu::always_inline]] void pair(i64 i, Cell& even, Cell& odd) const {
+        s.template pair<N>(i, even, odd), watch.template meet<N>(even.v, odd.v);
     }
-    Known known_[8];  // windows at edges and between take turns
+    template <class Op, int N>
+    auto fours(i64 i) const {
+        return s.template fours<Op, N>(i, [&](auto a, auto b) { watch.template meet<N>(a, b); });
+    }
 };
-
-// L rows of `from`, `pitch` apart, as columns: cell i of row r goes to to[i*L + r], for i < n.
-template <class T, int L = lanes<T>>
-inline void to_columns(const T* from, i64 pitch, i64 n, T* to) {
-    if (n < L) {
-        for (i64 i = 0; i < n; ++i)
-            for (int r = 0; r < L; ++r) to[i * L + r] = from[r * pitch + i];
-        return;
-    }
-    for (i64 i = 0; i < n; i += L) {
-        if (i + L > n) i = n - L;
-        Vec<T, L> v[L];
-        for (int r = 0; r < L; ++r) v[r] = load<L>(from + r * pitch + i);
-        transpose<L>(v);
-        for (int r = 0; r < L; ++r) store<L>(to + (i + r) * L, v[r]);
-    }
-}
-
-// The opposite. `from` has room for L columns at least.
-template <class T, int L = lanes<T>>
-inline void to_rows(const T* from, i64 n, T* to, i64 pitch) {
-    for (i64 i = 0; i < n; i += L) {
-        if (i + L > n && n >= L) i = n - L;
-        Vec<T, L> v[L];
-        for (int r = 0; r < L; ++r) v[r] = load<L>(from + (i + r) * L);
-        transpose<L>(v);
-        for (int r = 0; r < L; ++r) {
-            // A short row may write past its end, where the next rows will write; the last ones must not.
-            if (n >= L || r * pitch + L <= (L - 1) * pitch + n) {
-                store<L>(to + r * pitch + i, v[r]);
-            } else {
-                T row[L];
-                store<L>(row, v[r]);
-                for (i64 k = 0; k < n; ++k) to[r * pitch + k] = row[k];
-            }
-        }
-    }
-}
 
 template <class Op>
 class Reducer {
@@ -487,8 +334,9 @@ private:
     }
 
     template <int K, class Order>
-    static void join_rows_of(const T* x, const WindowRows& window, i64 n, T* joined, Order& order) {
+    static void join_rows_of(const T* x, const WindowRows& window, i64 n, T* joined, Order& known) {
         const i64 k = K ? K : window.many;
+        Order order = known;  // in registers: nothing that is stored can be part of it
         i64 at[K + 1];
         for (int r = 0; r < K; ++r) at[r] = window.at[r];
         sweep<T>(n, [&]<int N>(i64 q) {
@@ -501,6 +349,7 @@ private:
             }
             store<N>(joined + q, c.v);
         });
+        known = order;
     }
 
     // ---- an outer axis: whole rows of `length` cells are joined --------------------------------------------------
@@ -652,11 +501,13 @@ private:
     bool rows(const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, char* memory, bool plain = false) const {
         const PoolAxis& ax = pool_.axes[pool_.rank - 1];
         const i64 pitch = o1 - o0, chunk = rows_at_once(ax);
+        // What is scanned and then read again should still be in the cache.
+        const i64 some = ax.regular ? std::clamp<i64>(row_outputs / ax.stride, 8 * L, row_outputs) : row_outputs;
         bool special = false;
         for (i64 r = 0; r < count; r += chunk)
-            for (i64 b0 = o0; b0 < o1; b0 += row_outputs)
+            for (i64 b0 = o0; b0 < o1; b0 += some)
                 special |= some_rows(ax, x + r * ax.n, base + r * ax.n, std::min(chunk, count - r), b0,
-                                     std::min(o1, b0 + row_outputs), out.at(r * pitch + b0 - o0), pitch, memory, plain);
+                                     std::min(o1, b0 + some), out.at(r * pitch + b0 - o0), pitch, memory, plain);
         return special;
     }
 
@@ -684,6 +535,7 @@ private:
                    bool plain) const {
         if constexpr (Op::any_order)
             if (ax.whole && count >= L && ax.n >= L && wholes(ax.n, x, count, out)) return false;
+        if (!plain && watched_rows(ax, x, base, count, o0, o1, out, pitch)) return false;
         bool special = !plain && scan_rows(ax, x, count, o0, o1);
         if (special)
             for (i64 r = 0; r < count; ++r)
@@ -691,6 +543,49 @@ private:
         else if (!Op::idempotent && ax.period > 1) interleaved(ax, x, base, count, o0, o1, out, pitch, memory);
         else plain_rows(ax, x, base, count, o0, o1, out, pitch, memory);
         return special;
+    }
+
+    // Long rows of the commonest short windows, scanned and joined in one pass. False if that cannot be, or they are special.
+    bool watched_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch) const {
+        if constexpr (!requires { typename Op::Watch; }) {
+            return false;
+        } else {
+            if (!ax.regular || ax.step != 1 || o1 - o0 <= short_row) return false;
+            if (ax.stride == 4 && ax.taps == 4) return watched<4, 4>(ax, x, base, count, o0, o1, out, pitch);
+            if (ax.stride == 2 && ax.taps == 2) return watched<2, 2>(ax, x, base, count, o0, o1, out, pitch);
+            if (ax.stride == 2 && ax.taps == 3) return watched<2, 3>(ax, x, base, count, o0, o1, out, pitch);
+            return false;
+        }
+    }
+
+    template <int S, int K>
+    bool watched(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch) const {
+        i64 f0, f1;
+        full_outputs<S>(ax, x, count, o0, o1, f0, f1);
+        bool special = false;
+        for (i64 r = 0; r < count && !special; ++r) {
+            const Source s{x + r * ax.n, base + r * ax.n};
+            const Ref to = out.at(r * pitch);
+            one_by_one<typename Op::Careful>(ax, s, o0, f0, o0, to), one_by_one<typename Op::Careful>(ax, s, f1, o1, o0, to);
+            typename Op::Watch watch;
+            const Watched<Source, typename Op::Watch> from{s, watch};
+            sweep<T>(f1 - f0, [&]<int N>(i64 o) {
+                to.template put<N>(f0 - o0 + o, join_block<Op, N, S, K>(from, ax.start + (f0 + o) * S, K, 1));
+            });
+            special = watch.special();
+        }
+        return !special;
+    }
+
+    // Outputs f0..f1-1 of o0..o1-1 are not clipped, and vectors of them read no further than they may.
+    template <int S>
+    void full_outputs(const PoolAxis& ax, const T* x, i64 count, i64 o0, i64 o1, i64& f0, i64& f1) const {
+        f0 = std::clamp(ax.full_lo, o0, o1), f1 = std::clamp(ax.full_hi, f0, o1);
+        // The last pair of a stride-2 vector may reach one cell past the window.
+        const i64 reach = (count - 1) * ax.n + ax.start + (f1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1;
+        // (x may be a row of ours, which has room behind it.)
+        const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(x), end = reinterpret_cast<std::uintptr_t>(x_end_);
+        if (S == 2 && f1 > f0 && x_end_ && at <= end && end - at <= reach * sizeof(T)) --f1;
     }
 
     void plain_rows(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
@@ -810,12 +705,8 @@ private:
     template <int S>
     void slide(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch, char* memory) const {
         Source s{x, base};
-        i64 f0 = std::clamp(ax.full_lo, o0, o1), f1 = std::clamp(ax.full_hi, f0, o1);
-        // The last pair of a stride-2 vector may reach one cell past the window.
-        const i64 reach = (count - 1) * ax.n + ax.start + (f1 - 1) * ax.stride + (ax.taps - 1) * ax.step + 1;
-        // (x may be a row of ours, which has room behind it.)
-        const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(x), end = reinterpret_cast<std::uintptr_t>(x_end_);
-        if (S == 2 && f1 > f0 && x_end_ && at <= end && end - at <= reach * sizeof(T)) --f1;
+        i64 f0, f1;
+        full_outputs<S>(ax, x, count, o0, o1, f0, f1);
         i64 edge = (f0 - o0) + (o1 - f1);
         if (S < 3 && edge > 0 && edge * ax.taps > 12) {
             T* row = reinterpret_cast<T*>(memory);
@@ -920,66 +811,6 @@ private:
     i64 sizes_[max_axes], joined_, joined_memory_;  // input cells in one step along an axis; rows joined at a time
     i64 staged_, rows_memory_, herk_;  // cells of a padded row, of the padded rows done together, of block ends
 };
-
-// Visits the cells of one window in row-major order, as runs along the innermost axis: f(flat place of the first cell,
-// count, step).
-template <class F>
-inline void each_run(const Pool& pool, i64 output, F&& f) {
-    const int last = pool.rank - 1;
-    i64 count[max_axes], hop[max_axes], j[max_axes] = {}, size = 1, at = 0;
-    for (int a = last; a >= 0; --a) {
-        const PoolAxis& ax = pool.axes[a];
-        i64 o = output % ax.m;
-        output /= ax.m;
-        count[a] = ax.count[o], hop[a] = ax.step * size;
-        if (count[a] == 0) return;
-        at += ax.first[o] * size, size *= ax.n;
-    }
-    for (;;) {
-        f(at, count[last], hop[last]);
-        int a = last - 1;
-        for (; a >= 0 && ++j[a] == count[a]; --a) at -= (count[a] - 1) * hop[a], j[a] = 0;
-        if (a < 0) return;
-        at += hop[a];
-    }
-}
-
-template <class F>
-inline void each_cell(const Pool& pool, i64 output, F&& f) {
-    each_run(pool, output, [&](i64 at, i64 count, i64 step) {
-        for (i64 j = 0; j < count; ++j) f(at + j * step);
-    });
-}
-
-// Where cell 0 would be if `p`, which holds the cells from `cells` on, held them all: run() takes that, and reads
-// only what its outputs need.
-template <class T>
-inline const T* origin(const T* p, i64 cells) {
-    return reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(p) - static_cast<std::uintptr_t>(cells) * sizeof(T));
-}
-
-// Cuts planes x outputs of the outermost axis into parts worth a task each: f(plane0, plane1, o0, o1).
-template <class F>
-inline void over_parts(const Pool& pool, i64 planes, F&& f) {
-    constexpr i64 task_cells = 24 << 10, most_outputs = 1 << 20;
-    if (planes == 0 || pool.cells_out == 0) return;
-    const PoolAxis& ax = pool.axes[0];
-    i64 cells = std::max<i64>(1, std::max(pool.cells_in, pool.cells_out)), threads = num_threads();
-    i64 per_task = std::clamp<i64>(task_cells / cells, 1, planes);
-    i64 groups = (planes + per_task - 1) / per_task, cuts = 1;
-    if (groups < 4 * threads && threads > 1) cuts = std::min(4 * threads / groups + 1, cells / task_cells);
-    cuts = std::max(cuts, pool.cells_out / most_outputs + 1);
-    i64 reach = ax.regular ? std::max<i64>(1, ax.taps * ax.step / ax.stride) : 1;  // outputs that share input
-    cuts = std::clamp<i64>(std::min(cuts, ax.m / reach), 1, ax.m);
-    i64 per_cut = (ax.m + cuts - 1) / cuts;
-    cuts = (ax.m + per_cut - 1) / per_cut;
-    auto part = [&](i64 i) {
-        i64 group = i / cuts, cut = i % cuts;
-        f(group * per_task, std::min(planes, (group + 1) * per_task), cut * per_cut, std::min(ax.m, (cut + 1) * per_cut));
-    };
-    if (groups * cuts == 1) part(0);
-    else parallel_for(groups * cuts, part);
-}
 
 }  // namespace
 }  // namespace lunette::LN_ISA

@@ -13,28 +13,35 @@ public:
     bool counts_absent;
 
     SmoothMax(const Pool& pool, T beta, bool include_pad)
-        : counts_absent(include_pad && any_absent(pool)), beta_(beta), include_pad_(include_pad) {}
+        : counts_absent(include_pad && any_absent(pool)), beta_(beta), rate_(beta), include_pad_(include_pad) {}
     T beta() const { return beta_; }
 
     // All exp(beta*x) * 2^-shift_ must be within 2^+-spread.
-    bool ready(const T* x, i64 n) {
+    bool terms(const T* x, i64 n, T* e) {
+        constexpr T spread = Format<T>::spread;
+        if (!rate_.precise()) return false;
         T least = 0, greatest = 0;
-        if (n > 0 && !range<false>(x, n, least, greatest)) return false;
+        auto exponentials = [&] {
+            return range<false>(x, n, least, greatest, [e, rate = rate_, shift = shift_]<int N>(i64 i, Vec<T, N> v) {
+                store<N>(e + i, exp_scaled<T>(rate, v, shift));
+            });
+        };
+        shift_ = 0;  // right for most data
+        if (n > 0 && !exponentials()) return false;
         T a = beta_ * least, b = beta_ * greatest;
         T low = std::min(a, b), high = std::max(a, b);
         if (counts_absent) low = std::min(low, T(0)), high = std::max(high, T(0));
         if (!(low >= -Format<T>::most_exponent && high <= Format<T>::most_exponent)) return false;
         T k0 = std::floor(low * T(1.4426950408889634)) - 1, k1 = std::ceil(high * T(1.4426950408889634)) + 1;
+        if (k0 >= -spread && k1 <= spread) return true;
         shift_ = static_cast<Int<T>>((k0 + k1) / 2);
-        return k1 - k0 <= 2 * Format<T>::spread;
+        return k1 - k0 <= 2 * spread && exponentials();
     }
     T absent() const { return power_of_two<T>(-shift_); }
-    void terms(const T* x, i64 n, T* e) const {
-        each_vector<T>(n, [&]<int N>(i64 i) { store<N>(e + i, exp_scaled<T>(beta_, load<N>(x + i), shift_)); });
-    }
     void values(const T* s, i64 n, T* y) const {
+        const T inverse = 1 / beta_, shift = static_cast<T>(shift_);
         each_vector<T>(n, [&]<int N>(i64 i) {
-            store<N>(y + i, log_scaled<T>(load<N>(s + i), static_cast<T>(shift_)) / beta_);
+            store<N>(y + i, log_scaled<T>(load<N>(s + i), shift) * inverse);
         });
     }
     void denominators(const T* s, i64 n, T* d) const { std::memcpy(d, s, n * sizeof(T)); }
@@ -78,6 +85,7 @@ public:
 
 private:
     T beta_;
+    Rate<T> rate_;
     bool include_pad_;
     Int<T> shift_ = 0;
 };

@@ -62,11 +62,9 @@ struct Sum {
         [[gnu::always_inline]] void pair(i64 i, Cell<N>& even, Cell<N>& odd) const {
             part_pairs<N>(v + i, even.v, odd.v);
         }
-        template <int N>
-        void fours(i64 i, Cell<N>* all) const {
-            Vec<T, N> cells[4];
-            take_apart<4, N>(v + i, cells);
-            for (int e = 0; e < 4; ++e) all[e].v = cells[e];
+        template <class Op, int N>
+        Cell<N> fours(i64 i) const {
+            return {join_fours<N>(v + i, [](auto a, auto b) { return a + b; }, [](auto, auto) {})};
         }
         template <int N>
         Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by)}; }

@@ -5,22 +5,6 @@
 namespace lunette::LN_ISA {
 namespace {
 
-// S vectors to S*L cells, the e-th to the cells e, e + S, e + 2*S, ...
-template <int S, bool add, class T, int L = lanes<T>>
-inline void interleave(const Vec<T, L>* v, T* to) {
-    Vec<T, L> r[S];
-    if constexpr (S == 1) {
-        r[0] = v[0];
-    } else if constexpr (S == 2) {
-        zip<L>(v[0], v[1], r[0], r[1]);
-    } else {
-        Vec<T, L> a[2], b[2];
-        zip<L>(v[0], v[2], a[0], a[1]), zip<L>(v[1], v[3], b[0], b[1]);
-        zip<L>(a[0], b[0], r[0], r[1]), zip<L>(a[1], b[1], r[2], r[3]);
-    }
-    for (int e = 0; e < S; ++e) store<L>(to + e * L, add ? load<L>(to + e * L) + r[e] : r[e]);
-}
-
 // Whether no cell is read twice, and the innermost axis is plain: neither padded nor dilated, with room for every stride.
 inline bool share_no_cell(const Pool& pool) {
     const PoolAxis& ax = pool.axes[pool.rank - 1];
@@ -75,22 +59,29 @@ public:
         for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].n;
     }
 
-    // The outputs o0..o1-1 of axis 0 of a plane: share and dx are where output 0 and cell 0 are, or would be.
-    void operator()(WindowRows& rows, i64 o0, i64 o1, const T* share, T* dx) const {
-        const i64 stride = ax_.stride == ax_.taps ? ax_.stride : 0;
-        if (stride == 1) part<1>(rows, o0, o1, share, dx);
-        else if (stride == 2) part<2>(rows, o0, o1, share, dx);
-        else if (stride == 4) part<4>(rows, o0, o1, share, dx);
-        else part<0>(rows, o0, o1, share, dx);
+    // The outputs o0..o1-1 of axis 0 of a plane: share and dx are where output 0 and cell 0 are, or would be. Every cell gets
+    // its share times its weight, if there are any.
+    void operator()(WindowRows& rows, i64 o0, i64 o1, const T* share, T* dx, const T* weights = nullptr) const {
+        if (weights) any_stride<true>(rows, o0, o1, share, dx, weights);
+        else any_stride<false>(rows, o0, o1, share, dx, dx);
     }
 
 private:
-    template <int S>
-    void part(WindowRows& rows, i64 o0, i64 o1, const T* share, T* dx) const {
+    template <bool weighted>
+    void any_stride(WindowRows& rows, i64 o0, i64 o1, const T* share, T* dx, const T* weights) const {
+        const i64 stride = ax_.stride == ax_.taps ? ax_.stride : 0;
+        if (stride == 1) part<1, weighted>(rows, o0, o1, share, dx, weights);
+        else if (stride == 2) part<2, weighted>(rows, o0, o1, share, dx, weights);
+        else if (stride == 4) part<4, weighted>(rows, o0, o1, share, dx, weights);
+        else part<0, weighted>(rows, o0, o1, share, dx, weights);
+    }
+
+    template <int S, bool weighted>
+    void part(WindowRows& rows, i64 o0, i64 o1, const T* share, T* dx, const T* weights) const {
         each_tile_row(pool_, size_, rows, o0, o1, dx, [&](i64 at, const i64* places, i64 many, i64 o, i64 m, i64 left) {
             for (i64 r = 0; r < many; ++r) {
                 T* to = dx + at + places[r];
-                row<S>(share + o, m, to, left);
+                row<S, weighted>(share + o, m, to, weights + at + places[r], left);
                 if (pool_.rank > 1)
                     for (i64 i = m * ax_.stride; i < ax_.n; ++i) to[i] = 0;
             }
@@ -98,28 +89,30 @@ private:
     }
 
     // S = 0 is any stride.
-    template <int S>
-    void row(const T* share, i64 m, T* to, i64 left) const {
+    template <int S, bool weighted>
+    void row(const T* share, i64 m, T* to, const T* weights, i64 left) const {
         if constexpr (S == 0) {
             const i64 stride = ax_.stride, k = ax_.taps;
-            for (i64 q = 0; q < m; ++q, to += stride) {
-                for (i64 i = 0; i < k; ++i) to[i] = share[q];
+            for (i64 q = 0; q < m; ++q, to += stride, weights += stride) {
+                for (i64 i = 0; i < k; ++i) to[i] = weighted ? share[q] * weights[i] : share[q];
                 for (i64 i = k; i < stride; ++i) to[i] = 0;
             }
         } else {
-            auto some = [&](const T* from, T* at) {
-                Vec<T, L> v[S];
-                for (auto& e : v) e = load<L>(from);
-                interleave<S, false, T>(v, at);
+            auto some = [&](i64 q, T* at) {
+                Vec<T, L> v[S], r[S];
+                for (auto& e : v) e = load<L>(share + q);
+                interleave<S>(v, r);
+                for (int e = 0; e < S; ++e)
+                    store<L>(at + e * L, weighted ? r[e] * load<L>(weights + q * S + e * L) : r[e]);
             };
             i64 q = 0;
-            for (; q + L <= m; q += L) some(share + q, to + q * S);
+            for (; q + L <= m; q += L) some(q, to + q * S);
             if (q == m) return;
             // The rest of a row: what is written too much is written again.
-            if (m >= L) return some(share + m - L, to + (m - L) * S);
-            if (left >= S * L) return some(share, to);
+            if (m >= L) return some(m - L, to + (m - L) * S);
+            if (left >= S * L) return some(0, to);
             T out[S * L];
-            some(share, out);
+            some(0, out);
             std::memcpy(static_cast<void*>(to), out, m * S * sizeof(T));
         }
     }

@@ -2,8 +2,7 @@
 // value, JVP and VJP are sums over windows, and so cost the same for every window size.
 //
 // A Model has
-//   ready(x, n)             chooses a common scale for these cells; false if they are too far apart, or not finite
-//   terms(x, n, e)          the summands, scaled
+//   terms(x, n, e)          the summands, with a common scale; false if the cells are too far apart, or not finite
 //   absent()                the summand of an absent cell that counts; counts_absent says whether any does
 //   values(s, n, y)         from sums to values, in place or not
 //   times_weights(x, n, d)  d *= weight(x); not called where terms_are_weights
@@ -36,15 +35,15 @@ bool all_tame(const T* x, i64 n) {
     return !rest && !any(wild);
 }
 
-// The least and the greatest of n cells; false if some cell is not finite.
-template <bool magnitude, class T>
-bool range(const T* x, i64 n, T& least, T& greatest) {
+// The least and the greatest of n cells; false if some cell is not finite. f.<N>(i, cells i..i+N-1) meets all cells on the
+// way, some of them twice.
+template <bool magnitude, class T, class F>
+bool range(const T* x, i64 n, T& least, T& greatest, F&& f) {
     constexpr int L = lanes<T>;
     constexpr T most = std::numeric_limits<T>::max();
     auto lo = splat<L>(most), hi = splat<L>(-most);
-    Vec<Int<T>, L> spoiled{};
+    Vec<Int<T>, L> nan{};
     auto meet = [&](Vec<T, L> v) {
-        spoiled |= (v - v) != T(0);
         auto w = v;
         if constexpr (magnitude) {
             v = v < T(0) ? -v : v;
@@ -53,12 +52,26 @@ bool range(const T* x, i64 n, T& least, T& greatest) {
         lo = w < lo ? w : lo, hi = v > hi ? v : hi;
     };
     i64 i = 0;
-    for (; i + L <= n; i += L) meet(load<L>(x + i));
-    if (i < n && n >= L) meet(load<L>(x + n - L));
-    else for (; i < n; ++i) meet(splat<L>(x[i]));
-    least = lo[0], greatest = hi[0];
-    for (int l = 0; l < L; ++l) least = lo[l] < least ? lo[l] : least, greatest = hi[l] > greatest ? hi[l] : greatest;
-    return !any(spoiled);
+    for (; i + 2 * L <= n; i += 2 * L) {
+        const auto a = load<L>(x + i), b = load<L>(x + i + L);
+        nan |= either_nan(a, b), meet(a), meet(b);
+        f.template operator()<L>(i, a), f.template operator()<L>(i + L, b);
+    }
+    auto one = [&](i64 at) {
+        const auto v = load<L>(x + at);
+        nan |= v != v, meet(v);
+        f.template operator()<L>(at, v);
+    };
+    if (i + L <= n) one(i), i += L;
+    if (i < n && n >= L) one(n - L), i = n;
+    for (; i < n; ++i) {
+        const auto v = splat<L>(x[i]);
+        nan |= v != v, meet(v);
+        f.template operator()<1>(i, x[i]);
+    }
+    least = fold<L>(lo, [](auto p, auto q) { return p < q ? p : q; });
+    greatest = fold<L>(hi, [](auto p, auto q) { return p > q ? p : q; });
+    return !any(nan) && least >= -most && greatest <= most;
 }
 
 // The sum of a*b: short sums in lanes, their sums in double.
@@ -94,9 +107,15 @@ template <class T>
 void add_absent(const Pool& pool, i64 o0, i64 o1, T absent, T* s) {
     const PoolAxis& last = pool.axes[pool.rank - 1];
     const i64 c0 = pool.rank == 1 ? o0 : 0, c1 = pool.rank == 1 ? o1 : last.m;
+    const i64 f0 = last.regular ? std::clamp(last.full_lo, c0, c1) : c1, f1 = std::clamp(last.full_hi, f0, c1);
     each_row(pool, o0, o1, [&](i64 r, i64 count, i64 inside) {
-        for (i64 o = c0, i = r * (c1 - c0); o < c1; ++o, ++i)
-            s[i] += static_cast<T>(inside * last.inside[o] - count * last.count[o]) * absent;
+        auto some = [&](i64 begin, i64 end) {
+            for (i64 o = begin; o < end; ++o)
+                s[r * (c1 - c0) + o - c0] += static_cast<T>(inside * last.inside[o] - count * last.count[o]) * absent;
+        };
+        some(c0, f0);
+        if (inside != count) some(f0, f1);  // else these windows are whole
+        some(f1, c1);
     });
 }
 
@@ -111,6 +130,9 @@ void clear_unread(const Pool& back, i64 i0, i64 i1, T* dx) {
     });
 }
 
+// Small planes are done several at a time.
+inline i64 planes_together(const Pool& pool) { return std::max<i64>(1, (4 << 10) / std::max<i64>(1, pool.cells_in)); }
+
 // Sums of terms of a block of outputs: what the three kernels below have in common.
 template <class Model>
 class Block {
@@ -123,23 +145,25 @@ public:
         : pool_(pool), reducer_(reducer), rin_(pool.cells_in / std::max<i64>(1, pool.axes[0].n)),
           terms_(Sum<T>::make(memory, cells + 8 * lanes<T>).v), products_(Sum<T>::make(memory, cells + 8 * lanes<T>).v) {}
 
-    // Chooses the outputs o0..o1-1 of axis 0 of plane x. Whether they can be done with one scale.
-    bool start(Model& model, const T* x, i64 o0, i64 o1) {
-        cells_of(pool_.axes[0], o0, o1, lo_, hi_);
-        x_ = x, o0_ = o0, o1_ = o1;
-        return model.ready(x + lo_ * rin_, size());
+    // Chooses the outputs o0..o1-1 of axis 0 of plane x, or all of axis 0 of several planes. Whether they can be done with
+    // one scale.
+    bool start(Model& model, const T* x, i64 planes, i64 o0, i64 o1) {
+        lo_ = 0, hi_ = pool_.axes[0].n;
+        if (planes == 1) cells_of(pool_.axes[0], o0, o1, lo_, hi_);
+        x_ = x, planes_ = planes, o0_ = o0, o1_ = o1;
+        return model.terms(x + lo_ * rin_, size(), terms_);
     }
-    i64 size() const { return (hi_ - lo_) * rin_; }
+    i64 size() const { return planes_ * (hi_ - lo_) * rin_; }
     bool tame(const T* t) const { return all_tame(t + lo_ * rin_, size()); }
 
     // s = sums of terms.
     void sums(const Model& model, T* s, char* memory) {
-        model.terms(x_ + lo_ * rin_, size(), terms_);
-        reducer_.run(0, origin<T>(terms_, lo_ * rin_), 0, o0_, o1_, {s}, memory);
-        if (model.counts_absent) add_absent(pool_, o0_, o1_, model.absent(), s);
+        add_up(terms_, s, memory);
+        for (i64 p = 0; model.counts_absent && p < planes_; ++p)
+            add_absent(pool_, o0_, o1_, model.absent(), s + p * pool_.cells_out);
     }
 
-    // s = sums of weight * t, for a plane t; after sums().
+    // s = sums of weight * t, for planes t.
     void weighted_sums(const Model& model, const T* t, T* s, char* memory) {
         const T* from = t + lo_ * rin_;
         if constexpr (Model::terms_are_weights) {
@@ -148,25 +172,33 @@ public:
             std::memcpy(products_, from, size() * sizeof(T));
             model.times_weights(x_ + lo_ * rin_, size(), products_);
         }
-        reducer_.run(0, origin<T>(products_, lo_ * rin_), 0, o0_, o1_, {s}, memory);
+        add_up(products_, s, memory);
     }
 
-    // d *= weight for the cells of d, which are i0..i1-1 of axis 0; after sums().
+    // d *= weight for the cells of d, which are i0..i1-1 of axis 0.
     void times_weights(const Model& model, i64 i0, i64 i1, T* d) const {
         if constexpr (Model::terms_are_weights) {  // cells outside lo..hi-1 are read by no window
             const i64 a = std::clamp(i0, lo_, hi_), b = std::clamp(i1, a, hi_);
             T* to = d + (a - i0) * rin_;
             const T* e = terms_ + (a - lo_) * rin_;
-            each_vector<T>((b - a) * rin_, [&]<int N>(i64 i) { store<N>(to + i, load<N>(to + i) * load<N>(e + i)); });
+            each_vector<T>(planes_ * (b - a) * rin_, [&]<int N>(i64 i) { store<N>(to + i, load<N>(to + i) * load<N>(e + i)); });
         } else {
-            model.times_weights(x_ + i0 * rin_, (i1 - i0) * rin_, d);
+            model.times_weights(x_ + i0 * rin_, planes_ * (i1 - i0) * rin_, d);
         }
     }
 
+    // Where the terms of a plane would begin, if they all were here.
+    const T* terms(i64 plane) const { return origin<T>(terms_ + plane * pool_.cells_in, lo_ * rin_); }
+
 private:
+    void add_up(const T* cells, T* s, char* memory) const {
+        if (planes_ > 1) reducer_.run_planes(cells, planes_, {s}, memory, [](i64, i64) {});
+        else reducer_.run(0, origin<T>(cells, lo_ * rin_), 0, o0_, o1_, {s}, memory);
+    }
+
     const Pool& pool_;
     const Reducer<Sum<T>>& reducer_;
-    i64 rin_, lo_ = 0, hi_ = 0, o0_ = 0, o1_ = 0;
+    i64 rin_, lo_ = 0, hi_ = 0, o0_ = 0, o1_ = 0, planes_ = 1;
     const T* x_ = nullptr;
     T *terms_, *products_;
 };
@@ -175,24 +207,33 @@ template <class Model, class T>
 void weighted_pool(const Model& given, const Pool& pool, i64 planes, const T* x, T* y) {
     if (planes == 0 || pool.cells_out == 0) return;
     Reducer<Sum<T>> reducer(pool, nullptr);
-    const i64 rest = pool.cells_out / pool.axes[0].m;
-    const i64 step = reducer.top_block(), room = reducer.cells_read(step), cells = room <= most_cells ? room : 0;
+    const i64 m = pool.axes[0].m, rest = pool.cells_out / m, step = reducer.top_block();
+    const i64 together = step >= m ? planes_together(pool) : 1;
+    const i64 room = std::max(reducer.cells_read(step), together > 1 ? together * pool.cells_in : 0);
+    const bool fits = room <= most_cells;
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
         Model model = given;
-        char* memory = static_cast<char*>(scratch(reducer.bytes() + Block<Model>::bytes(cells)));
-        Block<Model> block(pool, reducer, memory, cells);
-        for (i64 p = p0; p < p1; ++p)
-            for (i64 b0 = o0; b0 < o1; b0 += step) {
-                i64 b1 = std::min(o1, b0 + step), n = (b1 - b0) * rest;
-                const T* xp = x + p * pool.cells_in;
-                T* out = y + p * pool.cells_out + b0 * rest;
-                if (room <= most_cells && block.start(model, xp, b0, b1)) {
-                    block.sums(model, out, memory);
-                    model.values(out, n, out);
-                } else {
-                    for (i64 i = 0; i < n; ++i) out[i] = static_cast<T>(model.look(pool, xp, b0 * rest + i).value);
+        char* memory = static_cast<char*>(scratch(reducer.bytes() + Block<Model>::bytes(fits ? room : 0)));
+        Block<Model> block(pool, reducer, memory, fits ? room : 0);
+        auto out = [&](i64 p, i64 b0) { return y + p * pool.cells_out + b0 * rest; };
+        auto fast = [&](i64 p, i64 count, i64 b0, i64 b1) {
+            if (!fits || !block.start(model, x + p * pool.cells_in, count, b0, b1)) return false;
+            block.sums(model, out(p, b0), memory);
+            model.values(out(p, b0), count * (b1 - b0) * rest, out(p, b0));
+            return true;
+        };
+        const i64 many = o1 - o0 == m ? together : 1;
+        for (i64 p = p0; p < p1; p += many) {
+            const i64 end = std::min(p1, p + many);
+            if (end - p > 1 && fast(p, end - p, o0, o1)) continue;
+            for (i64 q = p; q < end; ++q)
+                for (i64 b0 = o0; b0 < o1; b0 += step) {
+                    const i64 b1 = std::min(o1, b0 + step);
+                    if (fast(q, 1, b0, b1)) continue;
+                    for (i64 i = 0; i < (b1 - b0) * rest; ++i)
+                        out(q, b0)[i] = static_cast<T>(model.look(pool, x + q * pool.cells_in, b0 * rest + i).value);
                 }
-            }
+        }
     });
 }
 
@@ -218,7 +259,7 @@ void weighted_pool_jvp(const Model& given, const Pool& pool, i64 planes, const T
                 i64 b1 = std::min(o1, b0 + step), n = (b1 - b0) * rest;
                 const T *xp = x + p * pool.cells_in, *tp = t ? t + p * pool.cells_in : nullptr;
                 T* out = dy + p * pool.cells_out + b0 * rest;
-                if (room <= most_cells && block.start(model, xp, b0, b1) && (!tp || block.tame(tp)) &&
+                if (room <= most_cells && block.start(model, xp, 1, b0, b1) && (!tp || block.tame(tp)) &&
                     (!sloped || block.tame(xp))) {
                     block.sums(model, s, memory);
                     model.denominators(s, n, d);
@@ -283,7 +324,7 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
     const i64 blocks = (n0 + rows - 1) / rows;
     auto ranges = [&](i64 b, i64& i0, i64& i1, i64& o0, i64& o1, i64& lo, i64& hi) {
         i0 = b * rows, i1 = std::min(n0, i0 + rows), o0 = 0, o1 = ax.m;
-        if (even) cells_of(bx, i0, i1, o0, o1);
+        if (even && blocks > 1) cells_of(bx, i0, i1, o0, o1);
         cells_of(ax, o0, o1, lo, hi);
     };
     i64 room = 0, outputs = 0;
@@ -292,8 +333,10 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
         ranges(b, i0, i1, o0, o1, lo, hi);
         room = std::max(room, (hi - lo) * rin), outputs = std::max(outputs, (o1 - o0) * rest);
     }
-    const bool fast = even && room <= most_cells && outputs <= 4 * most_cells;
-    const i64 cells = fast ? room : 0, results = fast ? outputs : 0;
+    const i64 together = blocks == 1 ? planes_together(pool) : 1;
+    if (together > 1) room = together * pool.cells_in, outputs = together * pool.cells_out;
+    const bool fits = even && room <= most_cells && outputs <= 4 * most_cells;
+    const i64 cells = fits ? room : 0, results = fits ? outputs : 0;
     const i64 group = blocks == 1 ? std::clamp<i64>((24 << 10) / pool.cells_in, 1, planes) : 1;
     const i64 tasks = (planes + group - 1) / group * blocks;
     double* slopes = static_cast<double*>(scratch(tasks * sizeof(double), 1));
@@ -309,36 +352,59 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
         Block<Model> block(pool, forward, memory, cells);
         T* s = Sum<T>::make(memory, results).v;
         T* q = Sum<T>::make(memory, results + 8 * lanes<T>).v;
-        const i64 n = (o1 - o0) * rest;
         WindowRows window_rows;
         double slope = 0;
-        for (i64 p = index / blocks * group; p < std::min(planes, (index / blocks + 1) * group); ++p) {
+        auto mine = [&](i64 o) {  // whether this block counts the values of that row of outputs
+            return !empty_row(o) && ax.first[o] >= i0 && ax.first[o] < i1;
+        };
+        auto fast = [&](i64 p, i64 count) {
             const T *xp = x + p * pool.cells_in, *gp = g + p * pool.cells_out;
-            T* to = dx + p * pool.cells_in + i0 * rin;
-            auto mine = [&](i64 o) {  // whether this block counts the values of that row of outputs
-                return !empty_row(o) && ax.first[o] >= i0 && ax.first[o] < i1;
-            };
-            if (fast && block.start(model, xp, o0, o1) && all_tame(gp + o0 * rest, n) &&
-                (!sloped || sizeof(T) == 4 || block.tame(xp))) {
-                block.sums(model, s, memory);
-                model.denominators(s, n, q);
-                each_vector<T>(n, [&]<int N>(i64 i) { store<N>(q + i, load<N>(gp + o0 * rest + i) / load<N>(q + i)); });
-                if (tiles) spread(window_rows, o0, o1, origin<T>(q, o0 * rest), dx + p * pool.cells_in);
-                else backward.run(0, origin<T>(q, o0 * rest), 0, i0, i1, {to}, memory);
-                block.times_weights(model, i0, i1, to);
-                if (back.has_empty) clear_unread(back, i0, i1, to);
-                if (sloped) {
-                    model.values(s, n, s);
-                    const i64 a = std::clamp(i0, lo, hi), b = std::clamp(i1, a, hi);  // others are read by no window
-                    double sum = dot(xp + a * rin, to + (a - i0) * rin, (b - a) * rin);
-                    for (i64 o = o0, end; o < o1; o = end) {  // rows of outputs that are this block's
-                        for (end = o + 1; end < o1 && mine(end) == mine(o);) ++end;
-                        if (mine(o)) sum -= dot(gp + o * rest, s + (o - o0) * rest, (end - o) * rest);
-                    }
-                    slope += sum / static_cast<double>(model.beta());
+            T *dp = dx + p * pool.cells_in, *to = dp + i0 * rin;
+            const i64 n = count * (o1 - o0) * rest;
+            if (!fits || !block.start(model, xp, count, o0, o1) || !all_tame(gp + o0 * rest, n)) return false;
+            if (sloped && sizeof(T) > 4 && !block.tame(xp)) return false;
+            block.sums(model, s, memory);
+            model.denominators(s, n, q);
+            each_vector<T>(n, [&]<int N>(i64 i) { store<N>(q + i, load<N>(gp + o0 * rest + i) / load<N>(q + i)); });
+            const T* shares = origin<T>(q, o0 * rest);
+            if (tiles) {
+                for (i64 c = 0; c < count; ++c) {
+                    const T* weights = Model::terms_are_weights ? block.terms(c) : nullptr;
+                    spread(window_rows, o0, o1, shares + c * pool.cells_out, dp + c * pool.cells_in, weights);
                 }
+            } else if (count > 1) {
+                backward.run_planes(q, count, {to}, memory, [](i64, i64) {});
+            } else {
+                backward.run(0, shares, 0, i0, i1, {to}, memory);
+            }
+            if (!tiles || !Model::terms_are_weights) block.times_weights(model, i0, i1, to);
+            for (i64 c = 0; back.has_empty && c < count; ++c) clear_unread(back, i0, i1, to + c * pool.cells_in);
+            if (!sloped) return true;
+            model.values(s, n, s);
+            const i64 a = std::clamp(i0, lo, hi), b = std::clamp(i1, a, hi);  // others are read by no window
+            for (i64 c = 0; c < count; ++c) {
+                const i64 at = c * pool.cells_in;
+                double sum = dot(xp + at + a * rin, to + at + (a - i0) * rin, (b - a) * rin);
+                for (i64 o = o0, end; o < o1; o = end) {  // rows of outputs that are this block's
+                    for (end = o + 1; end < o1 && mine(end) == mine(o);) ++end;
+                    const i64 from = c * pool.cells_out + o * rest;
+                    if (mine(o)) sum -= dot(gp + from, s + from - o0 * rest, (end - o) * rest);
+                }
+                slope += sum / static_cast<double>(model.beta());
+            }
+            return true;
+        };
+        const i64 last = std::min(planes, (index / blocks + 1) * group);
+        for (i64 p = index / blocks * group, next, failed = 0; p < last; p = next) {
+            const i64 count = p < failed ? 1 : std::min(together, last - p);
+            next = p + count;
+            if (fast(p, count)) continue;
+            if (count > 1) {  // one by one
+                failed = next, next = p;
                 continue;
             }
+            const T *xp = x + p * pool.cells_in, *gp = g + p * pool.cells_out;
+            T* to = dx + p * pool.cells_in + i0 * rin;
             std::memset(static_cast<void*>(to), 0, (i1 - i0) * rin * sizeof(T));
             for (i64 o = o0 * rest; o < o1 * rest; ++o) {
                 auto window = model.look(pool, xp, o);

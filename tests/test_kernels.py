@@ -264,6 +264,45 @@ def test_indices_are_the_first_winners(dtype: Any, seed: int) -> None:
     assert (np.signbit(y) == np.signbit(want.astype(dtype)))[~np.isnan(y)].all()
 
 
+@every_dtype
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(4, 4, 0), (2, 2, 0), (3, 2, 0), (3, 2, 1), (2, 2, 1)])
+@pytest.mark.parametrize("size", [201, 202, 2100])
+def test_long_rows_keep_every_special_cell(dtype: Any, kernel: int, stride: int, padding: int, size: int) -> None:
+    """Long rows are searched for NaN while they are joined: wherever it is, and whichever zero comes first."""
+    rng = np.random.default_rng(size)
+    zeros = rng.choice(np.array([-0.0, 0.0, -1.0], dtype), size)
+    rows = [zeros]
+    for at in {0, 1, 2, size // 2, size - 3, size - 2, size - 1, *rng.integers(0, size, 4).tolist()}:
+        rows.append(zeros.copy())
+        rows[-1][at] = np.nan
+    x = np.stack(rows)
+    options: dict[str, Any] = {"kernel": (kernel,), "stride": stride, "padding": padding}
+    y, want = ln.max_pool(x, **options), ln.spec.max_pool(x, **options).astype(dtype)
+    assert np.array_equal(y, want, equal_nan=True)
+    assert (np.signbit(y) == np.signbit(want))[~np.isnan(want)].all()
+
+
+@every_dtype
+@pytest.mark.parametrize("op", [SmoothMaxPool, LpPool])
+@pytest.mark.parametrize(
+    "options", [{"kernel": 2}, {"kernel": 3, "stride": 2, "padding": 1}, {"kernel": 3, "stride": 1}], ids=str
+)
+def test_planes_done_together_are_those_done_alone(dtype: Any, op: type[Op], options: dict[str, Any]) -> None:
+    """Small planes share a scale, a power of two, and a plane that has none sends all of them the slow way."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((60, 1, 9, 9)).astype(dtype)
+    x[20] *= 40  # these share a scale, but not 1
+    x[30, 0, 4, 4], x[40, 0, 0, 0], x[50, 0, 2, 2] = np.nan, np.inf, np.finfo(dtype).max / 4
+    options = options | ({"p": 2} if op is LpPool else {"beta": dtype(1.5)})
+    function, vjp = getattr(ln, op.name), getattr(ln, f"{op.name}_vjp")
+    y = function(x, **options)
+    g = rng.standard_normal(y.shape).astype(dtype)
+    (dx,) = vjp((x,), g, **options)
+    for p in range(60):
+        assert np.array_equal(y[p], function(x[p : p + 1], **options)[0], equal_nan=True)
+        assert np.array_equal(dx[p], vjp((x[p : p + 1],), g[p : p + 1], **options)[0][0], equal_nan=True)
+
+
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
 @given(seeds)
 def test_absent_cells_add_nothing_whatever_the_weight(special: float, seed: int) -> None:
