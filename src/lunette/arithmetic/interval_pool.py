@@ -10,14 +10,14 @@ sign are.
 **Smooth max and norms** are monotone in every cell, norms in every magnitude. So their ends are what the kernel gives
 at the ends of x (of |x|), moved outward by the kernel's own error, in units of u:
 
-- exp(beta*x) (native/elementary.hpp, |beta*x| <= 500 in float32): k*ln2_hi and z - k*ln2_hi are exact, and the error of
-  z = beta*x is kept. The reduced argument r, at most 0.35, is rounded once (0.35) and inherits k*ln2_lo and its last
-  place (0.07), and without fused operations the error of that error (2^-9*|z| <= 1). The series is cut below 0.13; its
-  last sum rounds 1, the one before 0.42, all others 0.4, of at least 0.7. Together below 5; 8 is used.
+- exp(beta*x) = 2^(k + r) (native/elementary.hpp, |beta*x| <= 500 in float32): beta*log2(e) is held in two parts, so far
+  too well to matter, and r, at most 0.5, is rounded twice (1), and without fused operations the error of its first
+  part once more (1): 1.4 of the result. The Chebyshev series is cut below 0.13; its last sum rounds 1, the product
+  before, at most 0.42, and the sum in it 1.2, all others 0.4, of at least 0.7. Together below 5; 8 is used.
 - a sum of t such terms, and of the absent ones: gamma(h).
 - log s = k*ln2_hi + (log m + k*ln2_lo): log m, at most 0.35, is off by 2.5 of its size (its last subtraction 1, the
   square's half 0.25, the rest 0.6), k*ln2_lo by 0.07, the inner sum rounds 0.37, the outer one 1 of log s: 2 + |log s|.
-- the quotient by beta: 1 of y. So |y - exact| <= (e/(1-e) + 2u)/|beta| + 2.1*u*|y|, e = gamma(h) + 8u.
+- the product with 1/beta: 2 of y. So |y - exact| <= (e/(1-e) + 2u)/|beta| + 3.1*u*|y|, e = gamma(h) + 8u.
 - x^p = exp(p*log x) by `power`: log m is off by 2.5, its product with p by 2 more: 1.56*p in the exponent; the whole
   part n is exact, n*ln2 rounds 0.375*p + 0.36, the low half of p costs 0.08*p, inner sums 0.75*p, the last 0.36, the
   exponential 2.2: together below 3*p + 4. For an exponent 1/p the same with 1/p for p.
