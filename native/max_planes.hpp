@@ -8,7 +8,7 @@ namespace {
 // dx where ties go to the first: planes lie side by side, one to a lane, so that every cell of every window is one vector,
 // whatever the windows.
 template <class T>
-class Planes {
+class PlanesInLanes {
     using I = Int<T>;
     static constexpr int L = lanes<T>;
     // A window is walked a second time to hand out its cotangents, or, if it is large, its winners are written singly.
@@ -22,7 +22,7 @@ public:
                pool.window <= most_window && pool.transposed && pool.transposed->window <= block_terms;
     }
 
-    explicit Planes(const Pool& pool) : pool_(pool) {
+    explicit PlanesInLanes(const Pool& pool) : pool_(pool) {
         i64 size = 1;
         for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].n;
     }

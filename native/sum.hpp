@@ -175,11 +175,12 @@ struct PairSum {
             part_pairs<N>(v + i, even.v, odd.v);
             even.low = odd.low = Vec<T, N>{};
         }
-        template <int N>
-        void fours(i64 i, Cell<N>* all) const {
+        template <class Op, int N>
+        Cell<N> fours(i64 i) const {
             Vec<T, N> cells[4];
             take_apart<4, N>(v + i, cells);
-            for (int e = 0; e < 4; ++e) all[e] = {cells[e], Vec<T, N>{}};
+            auto cell = [&](int e) { return Cell<N>{cells[e], Vec<T, N>{}}; };
+            return Op::join(Op::join(cell(0), cell(1)), Op::join(cell(2), cell(3)));
         }
         template <int N>
         Cell<N> spread(i64 i, i64 by) const { return {gather<N>(v + i, by), Vec<T, N>{}}; }
