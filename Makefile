@@ -36,7 +36,7 @@ browser: $(VENV)/installed-tests ## the page of a report in a real browser, ligh
 	$(BIN)/python -m pytest -q tests/browser.py
 
 defects: $(VENV)/installed-tests ## whole default runs of conform: what they must find in other libraries, and in what time
-	$(BIN)/python -m pytest -q tests/defects.py
+	$(BIN)/python -m pytest -q -rP tests/defects.py
 
 cluster: $(VENV)/installed-tests ## a conformance run on a cluster of two processes, one of which is killed
 	$(BIN)/python -m pytest -q tests/cluster.py

@@ -42,6 +42,17 @@ def test_the_answer_in_float64_is_the_one_of_the_specification(op: str, monkeypa
     assert asked > 100
 
 
+def test_infinite_cells_of_a_norm_share_its_derivative_within_a_bound() -> None:
+    """A third of five, computed in two orders."""
+    case = Case(
+        "lp_pool", ((1, 1, 3),), {"kernel": (3,)}, "float64", mode="jvp", values=((-np.inf,) * 3, (1.0, 4.0, 0.0))
+    )
+    (answer,) = truth(case, case.arrays()).answers
+    assert 2.0**-52 < answer.bound[0, 0, 0] < 2.0**-40
+    outcome = judge(case, case.arrays(), np.full((1, 1, 1), -(1 / 3 + 4 / 3)), truth(case, case.arrays()))
+    assert not outcome.failed
+
+
 def blocked(x: Any) -> np.float32:
     return np.float32(x.mean(dtype=np.float32))
 

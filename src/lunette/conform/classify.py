@@ -133,10 +133,14 @@ def _sign(case: Case, data: Data, fault: Fault) -> bool:
         return False
     if case.mode in ("jvp", "vjp"):
         return not _some_hold(case, fault, np.isnan(x))
-    got, signed = fault.got.astype(np.float64)[fault.wrong], _signed_norm(case, x, p)[fault.wrong]
+    got, right = fault.got.astype(np.float64)[fault.wrong], fault.right[fault.wrong]
     with np.errstate(all="ignore"):
+        signed = _signed_norm(case, x, p)[fault.wrong].astype(DTYPES[case.dtype]).astype(np.float64)
         near = np.abs(got - signed) <= 0.01 * np.abs(signed)
-    return bool((near | (np.isnan(got) & np.isnan(signed)) | (got == signed)).all()) and not np.isinf(signed).any()
+    return (
+        bool((near | (np.isnan(got) & np.isnan(signed)) | (got == signed)).all())
+        and not (np.isinf(signed) & np.isfinite(right)).any()
+    )
 
 
 def _signed_norm(case: Case, x: Array, p: float) -> Array:
@@ -229,6 +233,13 @@ def _tie(case: Case, data: Data, fault: Fault) -> bool:
     return case.mode in ("jvp", "vjp") and any(len(np.unique(row)) < len(row) for row in rows)
 
 
+def _at_zero(case: Case, data: Data, fault: Fault) -> bool:
+    """The derivative of a norm that is zero: 0, as every direction leads up."""
+    if case.op != "lp_pool" or case.mode != "jvp":
+        return False
+    return not bool(_touched(case, data.primals[0].astype(np.float64) != 0)[fault.wrong].any())
+
+
 def _divisor(case: Case, data: Data, fault: Fault) -> bool:
     """Every wrong value is the right one times a ratio of two window counts."""
     if case.op not in ("avg_pool", "lp_pool") or not _over_the_border(case):
@@ -316,6 +327,7 @@ HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
     ("overflow", _overflow),
     ("underflow", _underflow),
     ("tie", _tie),
+    ("gradient", _at_zero),
     ("divisor", _divisor),
     ("accumulation", _accumulation),
     ("padding", _padding),

@@ -48,7 +48,7 @@ REPEATS = 20
 """How often a suspect is asked again: damage to the heap may take a while to be noticed."""
 HANGS = 2
 """Cases of a batch that may hang before the rest of it is left alone: each takes its time twice."""
-ROUNDING = frozenset({"accumulation", "precision", "value"})
+ROUNDING = frozenset({"accumulation", "precision"})
 """Classes of failures that belong beside the errors of sums: too large ones."""
 SAMPLES = 200
 """Accuracy samples kept per operator, dtype and mode."""

@@ -292,13 +292,14 @@ def _sizes(case: Case, data: Data, exact: Sequence[tuple[Array, Array]]) -> Sequ
     if case.data == "ones" and case.values is None:
         return plain  # nothing cancels
 
-    def positive(a: Array) -> Array:
-        return np.abs(np.nan_to_num(a.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
+    def positive(a: Array, most: float = 0.0) -> Array:
+        return np.abs(np.nan_to_num(a.astype(np.float64), nan=0.0, posinf=most, neginf=most))
 
     keep = case.op in SELECTING or case.op == "smooth_max_pool"  # who wins is a matter of x itself
     if case.op == "smooth_max_pool" and case.mode == "forward":
         return plain
-    primals = tuple(a.astype(np.float64) if keep else positive(a) for a in data.primals)
+    most = inf if case.op == "lp_pool" and case.mode != "forward" else 0.0  # infinite cells share the derivative
+    primals = tuple(a.astype(np.float64) if keep else positive(a, most) for a in data.primals)
     cotangent = None if data.cotangent is None else positive(data.cotangent)
     changed = {"divisor": abs(case.options["divisor"])} if case.options.get("divisor") is not None else {}
     if case.op in SELECTING and case.options.get("ties") == "split":

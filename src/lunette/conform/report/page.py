@@ -48,6 +48,7 @@ background:color-mix(in srgb,var(--heat) var(--much),var(--card));font-weight:60
 .three{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:22px}
 svg.plot circle{fill:var(--dot);opacity:.6}
 svg.plot .over{opacity:1;stroke:var(--red);stroke-width:1.6}
+svg.plot .alarm{fill:var(--red);font-weight:600}
 svg.plot .bound{stroke:var(--muted);stroke-width:1.4;stroke-dasharray:5 4;fill:none}
 article{border-top:1px solid var(--line);padding:16px 0 6px}article:first-of-type{border-top:0;padding-top:4px}
 article h3{font-size:15.5px;margin:0 0 8px;display:flex;flex-wrap:wrap;gap:8px;align-items:baseline}

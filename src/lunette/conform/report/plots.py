@@ -166,6 +166,10 @@ def error_plot(title: str, some: Sequence[Accuracy]) -> str:
             f'<circle cx="{x(bound):.1f}" cy="{y(error):.1f}" r="{3.6 if over else 2.2}"{ring} '
             f'style="--dot:var({colour})"><title>{text(words)}</title></circle>'
         )
+    if beyond := sum(not error <= bound for _, bound, error in points):
+        parts.append(
+            f'<text class="alarm" x="{width - right}" y="14" text-anchor="end">{beyond} above the bound</text>'
+        )
     for k, dtype in enumerate(dict.fromkeys(a.dtype for a in some)):
         at = left + 72 * k
         colour = DTYPE_COLOURS.get(dtype, "--muted")
