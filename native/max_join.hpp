@@ -78,13 +78,8 @@ struct MaxValue {
     };
     struct Watch {
         Vec<Int<T>, lanes<T>> nan{};
-        bool rest = false;
-        template <int N>
-        [[gnu::always_inline]] void meet(Vec<T, N> a, Vec<T, N> b) {
-            if constexpr (N == lanes<T>) nan |= either_nan(a, b);
-            else rest |= any(a != a) || any(b != b);
-        }
-        bool special() const { return rest || any(nan); }
+        [[gnu::always_inline]] void meet(Vec<T, lanes<T>> a, Vec<T, lanes<T>> b) { nan |= either_nan(a, b); }
+        bool special() const { return any(nan); }
     };
     static constexpr std::size_t cell_bytes = sizeof(T);
     template <int N>

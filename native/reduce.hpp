@@ -15,7 +15,7 @@
 //   column(x, i, by)  one cell of each of L rows, the first at place i, the others `by` further each
 //   arrays(a, b, f)   f for each pair of arrays that two Refs are made of
 //   scan(x, n)        whether the cells are too special for join, so that Op::Careful must do the work
-//   Watch             where scanning costs: meet<N>(a, b) sees cells on their way into a join; special() says what scan would
+//   Watch             where scanning costs: meet(a, b) sees cells on their way into a join; special() says what scan would
 #pragma once
 #include <algorithm>
 
@@ -92,19 +92,13 @@ template <class Source, class Watch>
 struct Watched {
     Source s;
     Watch& watch;
-    template <int N>
-    auto get(i64 i) const {
-        auto c = s.template get<N>(i);
-        watch.template meet<N>(c.v, c.v);
-        return c;
-    }
     template <int N, class Cell>
     [[gnu::always_inline]] void pair(i64 i, Cell& even, Cell& odd) const {
-        s.template pair<N>(i, even, odd), watch.template meet<N>(even.v, odd.v);
+        s.template pair<N>(i, even, odd), watch.meet(even.v, odd.v);
     }
     template <class Op, int N>
-    auto fours(i64 i) const {
-        return s.template fours<Op, N>(i, [&](auto a, auto b) { watch.template meet<N>(a, b); });
+    [[gnu::always_inline]] auto fours(i64 i) const {
+        return s.template fours<Op, N>(i, [&](auto a, auto b) { watch.meet(a, b); });
     }
 };
 
@@ -562,19 +556,19 @@ private:
     bool watched(const PoolAxis& ax, const T* x, i64 base, i64 count, i64 o0, i64 o1, Ref out, i64 pitch) const {
         i64 f0, f1;
         full_outputs<S>(ax, x, count, o0, o1, f0, f1);
-        bool special = false;
-        for (i64 r = 0; r < count && !special; ++r) {
+        if (f1 - f0 < L) return false;
+        typename Op::Watch watch;
+        for (i64 r = 0; r < count; ++r) {
             const Source s{x + r * ax.n, base + r * ax.n};
             const Ref to = out.at(r * pitch);
             one_by_one<typename Op::Careful>(ax, s, o0, f0, o0, to), one_by_one<typename Op::Careful>(ax, s, f1, o1, o0, to);
-            typename Op::Watch watch;
             const Watched<Source, typename Op::Watch> from{s, watch};
-            sweep<T>(f1 - f0, [&]<int N>(i64 o) {
-                to.template put<N>(f0 - o0 + o, join_block<Op, N, S, K>(from, ax.start + (f0 + o) * S, K, 1));
-            });
-            special = watch.special();
+            auto some = [&](i64 o) { to.template put<L>(o - o0, join_block<Op, L, S, K>(from, ax.start + o * S, K, 1)); };
+            i64 o = f0;
+            for (; o + L <= f1; o += L) some(o);
+            if (o < f1) some(f1 - L);
         }
-        return !special;
+        return !watch.special();
     }
 
     // Outputs f0..f1-1 of o0..o1-1 are not clipped, and vectors of them read no further than they may.
