@@ -476,7 +476,7 @@ def _accuracy(outcomes: Sequence[Outcome]) -> tuple[Accuracy, ...]:
         measured = (
             o.verdict is Verdict.WITHIN
             or (o.verdict is Verdict.EQUAL and o.case.data in ("normal", "cancelling"))
-            or (o.failed and o.kind in ROUNDING and o.units > 0)
+            or (o.failed and o.kind in ROUNDING and 0 < o.units < float("inf"))
         )
         key = (o.case.op, o.case.dtype, o.case.mode)
         if measured and len(samples[key]) < SAMPLES:

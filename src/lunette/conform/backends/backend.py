@@ -120,6 +120,8 @@ class Backend(ABC):
             asked = case.options.get("ties", "all" if case.op == "global_max_pool" else "first")
             if does is not None and does != asked:
                 return f"ties are {call.corners.ties}"
+            if case.misses and asked != "first":
+                return "shares of a derivative beside windows without cells"
         return None
 
     def fitted(self, case: Case) -> Case:
