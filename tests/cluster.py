@@ -115,7 +115,7 @@ def test_a_batch_that_the_cluster_gives_up_is_run_here(tmp_path: Path) -> None:
 
 
 def without_time(report: Report) -> dict[str, Any]:
-    return report.to_json() | {"seconds": 0}
+    return report.to_json() | {"seconds": 0, "journal": ""}
 
 
 def test_the_report_is_that_of_a_local_run(running: Running, tmp_path: Path) -> None:
@@ -125,6 +125,7 @@ def test_the_report_is_that_of_a_local_run(running: Running, tmp_path: Path) -> 
     far = run(FORGETFUL, cases=600, pool=lossy(running, run_batch), journal=journal)
     assert running.workers[0].poll() is not None
     assert without_time(far) == without_time(local)
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))  # as if it had not come to its end
     again = run(FORGETFUL, cases=600, pool=Cluster("nobody is asked", run_batch), journal=journal)
     assert without_time(again) == without_time(local)
 

@@ -392,7 +392,7 @@ def test_the_killer_is_pinned_by_replay() -> None:
 
 
 def without_time(report: Report) -> Report:
-    return replace(report, seconds=0.0)
+    return replace(report, seconds=0.0, journal="")
 
 
 class Interrupted:
@@ -418,7 +418,7 @@ def test_an_interrupted_run_resumes_and_loses_nothing(tmp_path: Path) -> None:
     assert not half.complete and 0 < half.cases < whole.cases
     assert half.exit_status == 1
     lines = journal.read_text().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 1 + 3
     journal.write_text("\n".join(lines)[:-40])  # as if the disk had been full
     ran: list[Batch] = []
 
@@ -429,7 +429,11 @@ def test_an_interrupted_run_resumes_and_loses_nothing(tmp_path: Path) -> None:
 
     rest = run(name, **settings, journal=journal, pool=Counted())
     assert without_time(rest) == whole
-    assert len(ran) == len(plan(name, None, 120, 4)) - 2
+    every = len(plan(name, None, 120, 4))
+    assert len(ran) == every - 2 and rest.journal.startswith(f"2 of {every} batches are from the journal of 2")
+    ran.clear()
+    again = run(name, **settings, journal=journal, pool=Counted())
+    assert len(ran) == every and "had come to its end" in again.journal and without_time(again) == whole
 
 
 def test_results_go_to_json_and_back() -> None:

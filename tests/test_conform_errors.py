@@ -84,6 +84,11 @@ def test_v7_the_process_of_workers_starts_and_stays() -> None:
 # ---- a cluster that is not there
 
 
+def test_v8_a_journal_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("garbage")
+    refused("V8", "a: 'garbage'", ln.global_max_pool, cases=5, journal=tmp_path / "a")
+
+
 class Client:
     """As much of Dask's client as refusals see."""
 

@@ -12,6 +12,7 @@ The package is callable, so that it is both the function and the place of its pa
 | V5   | a function of your own can be found, called, and is meant as an operator    |
 | V6   | a mode is one that the backend has                                          |
 | V7   | the process that workers are forked from starts, and stays                  |
+| V8   | a journal is one that a run of the same backend wrote, or a new file        |
 """
 
 from __future__ import annotations

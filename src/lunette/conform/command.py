@@ -40,7 +40,8 @@ def conform(
     sarif: Annotated[Path | None, typer.Option(help="write results for code review here (SARIF 2.1.0)")] = None,
     html: Annotated[Path | None, typer.Option(help="write a page to look at here; it needs no network")] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="keep a journal here; given again, the run goes on where it stopped")
+        Path | None,
+        typer.Option(help="keep a journal here: a run that was stopped goes on, one that ended begins anew"),
     ] = None,
     scheduler: Annotated[str | None, typer.Option(help="a Dask scheduler, tcp://HOST:8786: run on its workers")] = None,
 ) -> None:

@@ -181,6 +181,8 @@ class Report:
     """False if the run was interrupted."""
     operators: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Operator -> verdict -> cases."""
+    journal: str = ""
+    """What the journal of an earlier run had to do with this one."""
 
     @property
     def cases(self) -> int:

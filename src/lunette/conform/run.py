@@ -9,7 +9,6 @@ already holds its result. Assembling sorts first: the order of arrival leaves no
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import platform
 import threading
@@ -18,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +27,7 @@ from lunette.conform.case import KINDS, Case
 from lunette.conform.findings import finding
 from lunette.conform.generate import draws
 from lunette.conform.generate import plan as planned
+from lunette.conform.journal import Journal
 from lunette.conform.known import Known, read
 from lunette.conform.result import (
     FAILURES,
@@ -240,38 +240,6 @@ class Processes:
 Progress = Callable[[int, int, Counter[str]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
-    """Results as they came, a line each. A run that is resumed skips the batches that are here."""
-
-    path: Path
-
-    def read(self, batches: Sequence[Batch]) -> dict[str, BatchResult]:
-        """Those of these batches that are done; a line cut short by an interruption is no result."""
-        wanted = {b.key for b in batches}
-        done: dict[str, BatchResult] = {}
-        if self.path.exists():
-            for line in self.path.read_text().splitlines():
-                try:
-                    result = BatchResult.from_json(json.loads(line))
-                except (ValueError, KeyError, TypeError):
-                    continue
-                if result.batch.key in wanted:
-                    done[result.batch.key] = result
-        return done
-
-    def add(self, result: BatchResult) -> None:
-        """Written to disk before the run goes on."""
-        text = json.dumps(result.to_json(), allow_nan=False)
-        with self.path.open("ab+") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                text = text if file.read(1) == b"\n" else f"\n{text}"  # the last line was cut short
-            file.write(f"{text}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-
-
 def run(
     backend: str,
     *,
@@ -285,14 +253,14 @@ def run(
     journal: Path | str | None = None,
     known: Path | str | None = None,
 ) -> Report:
-    """Measure a backend. With a journal, what it holds is not run again; an interruption gives a partial report."""
+    """Measure a backend. With a journal, an interrupted run goes on; an interruption gives a partial report."""
     began = time.perf_counter()
     found = find(backend)
     found.check()
     accepted = read(backend, known)
     batches = plan(backend, ops, cases, seed, modes)
-    kept = Journal(Path(journal)) if journal is not None else None
-    done = kept.read(batches) if kept is not None else {}
+    kept = Journal(Path(journal), found) if journal is not None else None
+    done = kept.begin(batches) if kept is not None else {}
     counts: Counter[str] = Counter(str(o.verdict) for r in done.values() for o in r.outcomes)
     complete = True
     if on_progress is not None:
@@ -308,7 +276,10 @@ def run(
     except KeyboardInterrupt:
         complete = False
     report = assemble(backend, seed, done.values(), accepted, workers=workers)
-    return replace(report, seconds=time.perf_counter() - began, complete=complete)
+    if kept is not None and complete:
+        kept.finish()
+    told = "" if kept is None else kept.told
+    return replace(report, seconds=time.perf_counter() - began, complete=complete, journal=told)
 
 
 # ---- the report

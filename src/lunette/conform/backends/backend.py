@@ -83,6 +83,11 @@ class Backend(ABC):
         except PackageNotFoundError:
             return package
 
+    @property
+    def fingerprint(self) -> str:
+        """Of what is measured, where the version does not tell: it changes with every change of it."""
+        return ""
+
     def load(self) -> Any:
         """Import the library; nothing is computed yet, so that processes can be forked from here."""
         return importlib.import_module(self.module) if self.module else None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
+import marshal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +71,14 @@ class Function(Backend):
     def version(self) -> str:
         """The function's name is all there is."""
         return self.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the files that the functions are written in, and of what they are said to be made for."""
+        made_for = hashlib.sha256(repr((self.space.dtypes, self.space.ranks)).encode())
+        for mode in ("forward", "jvp", "vjp"):
+            made_for.update(_written(self.functions[mode]))
+        return made_for.hexdigest()[:16]
 
     def supports(self, case: Case) -> str | None:
         """A function without an argument is not asked for what that argument says."""
@@ -149,6 +162,21 @@ class Function(Backend):
         function = self.functions[mode]
         module = getattr(function, "__module__", None) or "__main__"
         return module if module != "__main__" else "", getattr(function, "__name__", "function")
+
+
+def _written(function: Callable[..., Any] | None) -> bytes:
+    """The file of a function: its source, or the library that it was compiled to; its code if it has no file."""
+    inner: Any = inspect.unwrap(function) if function is not None else None
+    while isinstance(inner, partial):
+        inner = inner.func
+    if inner is not None and not (inspect.isroutine(inner) or inspect.isclass(inner)):
+        inner = type(inner)  # an object that can be called
+    module = sys.modules.get(getattr(inner, "__module__", None) or "")
+    code = getattr(inner, "__code__", None)
+    for path in (getattr(code, "co_filename", None), getattr(module, "__file__", None)):
+        if path is not None and Path(path).is_file():
+            return Path(path).read_bytes()
+    return b"" if code is None else marshal.dumps(code)
 
 
 def _as_array(value: Any) -> Any:

@@ -30,6 +30,8 @@ def show(report: Report, out: Console) -> None:
 def parts(report: Report) -> Iterator[RenderableType]:
     """What is printed, from top to bottom."""
     yield title(report)
+    if report.journal:
+        yield Text(clean(report.journal), style="yellow")
     yield operators(report)
     yield from accuracy(report)
     if report.findings:
