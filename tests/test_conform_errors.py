@@ -89,6 +89,10 @@ def test_v8_a_journal_is_one(tmp_path: Path) -> None:
     refused("V8", "a: 'garbage'", ln.global_max_pool, cases=5, journal=tmp_path / "a")
 
 
+def test_v9_cases_are_counted() -> None:
+    refused("V9", "cases, a whole number from 1; got 0", ln.global_max_pool, cases=0)
+
+
 class Client:
     """As much of Dask's client as refusals see."""
 

@@ -10,9 +10,10 @@ The package is callable, so that it is both the function and the place of its pa
 | V3   | a file of known differences is readable, and every line says what and why   |
 | V4   | an operator is one that the backend has                                     |
 | V5   | a function of your own can be found, called, and is meant as an operator    |
-| V6   | a mode is one that the backend has                                          |
+| V6   | a mode, a dtype or a rank is one that the backend has                       |
 | V7   | the process that workers are forked from starts, and stays                  |
 | V8   | a journal is one that a run of the same backend wrote, or a new file        |
+| V9   | cases and workers are whole numbers from 1, a seed is one from 0            |
 """
 
 from __future__ import annotations

@@ -189,6 +189,11 @@ class Report:
         return sum(self.verdicts.values())
 
     @property
+    def asked(self) -> int:
+        """Cases that were judged."""
+        return self.cases - self.verdicts.get(Verdict.UNSUPPORTED, 0)
+
+    @property
     def failures(self) -> int:
         return sum(n for v, n in self.verdicts.items() if Verdict(v) in FAILURES)
 
@@ -198,8 +203,8 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """0: everything agrees or is known; 1: a finding or a stale line; 2: interrupted before there was one."""
-        return 1 if self.unexplained or self.stale else 0 if self.complete else 2
+        """0: everything agrees or is known; 1: a finding or a stale line; 2: interrupted before, or nothing judged."""
+        return 1 if self.unexplained or self.stale else 0 if self.complete and self.asked else 2
 
     def to_json(self) -> dict[str, Any]:
         return dict(_to_json(self))

@@ -21,9 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from lunette.conform import settings
 from lunette.conform.backends import Backend, find
 from lunette.conform.backends.function import as_backend
-from lunette.conform.case import KINDS, Case
+from lunette.conform.case import Case
 from lunette.conform.findings import finding
 from lunette.conform.generate import draws
 from lunette.conform.generate import plan as planned
@@ -42,7 +43,7 @@ from lunette.conform.result import (
 )
 from lunette.conform.shrink import shrink, weight, words
 from lunette.conform.worker import Died, Hung, Nursery, Worker
-from lunette.errors import ArgumentError, meant, shown
+from lunette.errors import ArgumentError, shown
 
 REPEATS = 20
 """How often a suspect is asked again: damage to the heap may take a while to be noticed."""
@@ -59,37 +60,16 @@ SAMPLES = 200
 
 def plan(
     backend: str,
-    ops: Sequence[str] | None = None,
+    ops: Sequence[str] | str | None = None,
     cases: int | None = None,
     seed: int = 0,
-    modes: Sequence[str] | None = None,
+    modes: Sequence[str] | str | None = None,
 ) -> tuple[Batch, ...]:
     """The batches of a run."""
     found = find(backend)
-    total = found.default_cases if cases is None else cases
-    return planned(found, _operators(found, ops), total, seed, _modes(found, modes))
-
-
-def _operators(backend: Backend, ops: Sequence[str] | None) -> tuple[str, ...]:
-    """Rule V4."""
-    chosen = tuple(ops) if ops else backend.space.ops
-    for op in chosen:
-        if op not in KINDS or op not in backend.space.ops:
-            need = f"operators that {backend.name} has: {', '.join(backend.space.ops)}"
-            hint = meant(op, backend.space.ops, "Leave ops out to ask for all of them.")
-            raise ArgumentError("V4", need, shown(op), hint, who="conform")
-    return chosen
-
-
-def _modes(backend: Backend, modes: Sequence[str] | None) -> tuple[str, ...]:
-    """Rule V6."""
-    for mode in modes or ():
-        if mode not in backend.space.modes:
-            need = f"modes that {backend.name} has: {', '.join(backend.space.modes)}"
-            raise ArgumentError(
-                "V6", need, shown(mode), meant(mode, backend.space.modes, "All, if none."), who="conform"
-            )
-    return tuple(m for m in backend.space.modes if m in (modes or ()))
+    total = found.default_cases if cases is None else settings.whole("cases", cases, 1)
+    chosen = settings.operators(found, ops)
+    return planned(found, chosen, total, settings.whole("seed", seed, 0), settings.modes(found, modes))
 
 
 # ---- one batch
@@ -243,10 +223,10 @@ Progress = Callable[[int, int, Counter[str]], None]
 def run(
     backend: str,
     *,
-    ops: Sequence[str] | None = None,
+    ops: Sequence[str] | str | None = None,
     cases: int | None = None,
     seed: int = 0,
-    modes: Sequence[str] | None = None,
+    modes: Sequence[str] | str | None = None,
     workers: int | None = None,
     pool: Pool | None = None,
     on_progress: Progress | None = None,
@@ -255,6 +235,7 @@ def run(
 ) -> Report:
     """Measure a backend. With a journal, an interrupted run goes on; an interruption gives a partial report."""
     began = time.perf_counter()
+    workers = None if workers is None else settings.whole("workers", workers, 1)
     found = find(backend)
     found.check()
     accepted = read(backend, known)
@@ -462,14 +443,14 @@ def conform(
     target: str | Callable[..., Any],
     op: str | None = None,
     *,
-    ops: Sequence[str] | None = None,
+    ops: Sequence[str] | str | None = None,
     cases: int | None = None,
     seed: int = 0,
-    modes: Sequence[str] | None = None,
+    modes: Sequence[str] | str | None = None,
     jvp: Callable[..., Any] | None = None,
     vjp: Callable[..., Any] | None = None,
-    dtypes: Sequence[str] | None = None,
-    ranks: Sequence[int] | None = None,
+    dtypes: Any = None,
+    ranks: Sequence[int] | int | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
     journal: Path | str | None = None,
@@ -482,16 +463,20 @@ def conform(
     stride, padding)`. Cases that need an option it does not have are not asked. `jvp(primals, tangents, **options)` and
     `vjp(primals, cotangent, **options)` are measured, too, if given; `dtypes` and `ranks` say what it is made for.
     """
+    own = {"jvp": jvp, "vjp": vjp, "dtypes": dtypes, "ranks": ranks}
+    if isinstance(target, str) and (given := [n for n, v in own.items() if v is not None]):
+        hint = f"{target} says itself what it has."
+        raise ArgumentError("V5", f"{given[0]} only with a function itself", shown(target), hint, who="conform")
     if isinstance(target, str) and (op is None or " as " in target):
-        name, chosen = target, ([op] if op else ops)
+        name, chosen = target, op or ops
         if ":" in target and " as " not in target:
             raise ArgumentError("V5", "the operator that a function should be", "none", "Pass op=.", who="conform")
     elif isinstance(target, str) and ":" in target:
-        name, chosen = f"{target} as {op}", [op] if op else None
+        name, chosen = f"{target} as {op}", op
     elif isinstance(target, str):
-        name, chosen = target, [op] if op else ops
+        name, chosen = target, op or ops
     else:
-        name, chosen = as_backend(target, op, jvp, vjp, dtypes, ranks), None
+        name, chosen = as_backend(target, op, jvp, vjp, settings.dtypes(dtypes), settings.ranks(ranks)), ops
     return run(
         name,
         ops=chosen,

@@ -46,6 +46,8 @@ class Function(Backend):
     ) -> None:
         self.name, self.op = name, op
         self.functions = {"forward": function, "indices": function, "jvp": jvp, "vjp": vjp}
+        for mode in ("forward", "jvp", "vjp"):
+            check_signature(self.functions[mode], op, mode)
         modes = ["forward", *(m for m in ("jvp", "vjp") if self.functions[m] is not None)]
         if "return_indices" in parameters_of(FUNCTIONS[op]) and self._takes(function, "return_indices"):
             modes.append("indices")
@@ -228,6 +230,43 @@ def check_operator(op: str | None) -> str:
     return op
 
 
+def check_signature(function: Callable[..., Any] | None, op: str, mode: str) -> None:
+    """Rule V5: it takes the arrays and what the operator cannot do without, and asks for nothing else."""
+    try:
+        signature = inspect.signature(function) if function is not None else None
+    except (TypeError, ValueError):  # a compiled function tells nothing
+        signature = None
+    if signature is None:
+        return
+    arrays = [n for n in KINDS[op].arrays if n != "b"] if mode == "forward" else ["primals", "direction"]
+    options = {n: p for n, p in parameters_of(FUNCTIONS[op]).items() if n not in KINDS[op].arrays}
+    named = signature.parameters
+    every = any(p.kind is p.VAR_KEYWORD for p in named.values())
+    must = [n for n, p in options.items() if p.default is p.empty]
+    for name in must:
+        if name not in named and not every:
+            got = f"{_called(function)}{signature}"
+            hint = meant(name, named, "Options are given by lunette's names.").replace("Did you mean", "Is it called")
+            raise ArgumentError("V5", f"a function with a parameter {name} for {op}", got, hint, who="conform")
+    given = {n: None for n in options if n in named}
+    failed = []
+    for count_of in {len(arrays), len(arrays) + ("b" in KINDS[op].arrays and mode == "forward")}:
+        try:
+            signature.bind(*[None] * count_of, **given)
+        except TypeError as error:
+            failed.append(str(error))
+        else:
+            return
+    need = f"a function that can be called with {', '.join(arrays)} and lunette's options by name"
+    got = f"{_called(function)}{signature}: {failed[0]}"
+    hint = f"Options of {op} are {', '.join(options)}; give other parameters a default."
+    raise ArgumentError("V5", need, got, hint, who="conform")
+
+
+def _called(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 def as_backend(
     function: Callable[..., Any],
     op: str | None,
@@ -240,7 +279,7 @@ def as_backend(
     if not callable(function):
         got = f"a {type(function).__name__}"
         raise ArgumentError("V5", "a backend's name or a function", got, "Pass the function itself.", who="conform")
-    own = getattr(function, "__name__", type(function).__name__)
+    own = _called(function)
     chosen = check_operator(op or own)
     name = f"{own} as {chosen} #{next(_numbers)}"
     registry.register(Function(name, function, chosen, jvp, vjp, dtypes, ranks))

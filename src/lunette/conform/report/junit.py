@@ -53,6 +53,10 @@ def _tests(report: Report) -> Iterator[ET.Element]:
         test = _test(f"{group}.known", line)
         ET.SubElement(test, "failure", type="stale", message="this known difference is no longer there: remove it")
         yield test
+    if report.complete and not report.asked:
+        test = _test(group, "something was judged")
+        ET.SubElement(test, "error", type="nothing judged", message=headline(report))
+        yield test
     if not report.complete:
         test = _test(group, "the run is complete")
         ET.SubElement(test, "error", type="interrupted", message="the run was interrupted; --resume goes on")

@@ -104,7 +104,10 @@ def who(report: Report) -> str:
 def headline(report: Report) -> str:
     """The run in one sentence."""
     new, known = len(report.unexplained), len(report.findings) - len(report.unexplained)
-    asked = report.cases - report.verdicts.get(Verdict.UNSUPPORTED, 0)
+    asked = report.asked
+    if not asked and report.complete:
+        reason, n = max(report.unsupported.items(), key=lambda item: item[1], default=("there was no case", 0))
+        return clean(f"nothing was judged: {reason}" + f" ({n:,} of {count(report.cases, 'case')})" * bool(n))
     words = [f"{count(asked, 'case')}: {share(asked - report.failures, asked)} agree"]
     words.append(f"{count(new, 'new finding')}" if new else "nothing new")
     words += [f"{known} known"] if known else []

@@ -1,0 +1,136 @@
+"""What a run is asked for: refused by name, or understood; and no run passes that judged nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from rich.console import Console
+
+import lunette as ln
+from lunette.conform.backends.function import Function
+from lunette.conform.backends.registry import register
+from lunette.conform.case import Case
+from lunette.conform.report.junit import junit
+from lunette.conform.report.text import show
+from lunette.conform.report.words import headline
+from lunette.conform.run import conform, plan, run
+
+
+def pool(x: Any, kernel: Any, stride: Any) -> Any:
+    return ln.max_pool(x, kernel, stride=stride)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule", "part"),
+    [
+        ({"cases": "10"}, "V9", "cases, a whole number from 1; got '10'"),
+        ({"cases": 0}, "V9", "got 0"),
+        ({"cases": True}, "V9", "got True"),
+        ({"cases": 2.5}, "V9", "got 2.5"),
+        ({"seed": -1}, "V9", "seed, a whole number from 0; got -1"),
+        ({"workers": 0}, "V9", "workers"),
+        ({"ranks": [9]}, "V6", "ranks among 1, 2, 3, 4; got 9"),
+        ({"ranks": "2"}, "V6", "got '2'"),
+        ({"ranks": []}, "V6", "at least one of ranks"),
+        ({"dtypes": ["float33"]}, "V6", "Did you mean float32?"),
+        ({"dtypes": np.int32}, "V6", "dtypes among float16, bfloat16, float32, float64"),
+        ({"dtypes": [None]}, "V6", "got None"),
+        ({"dtypes": [3]}, "V6", "got 3"),
+        ({"modes": "forwards"}, "V6", "got 'forwards'. Did you mean forward?"),
+        ({"modes": ["vjp"]}, "V6", "modes that pool as max_pool"),
+        ({"ops": "conv"}, "V4", "got 'conv'"),
+    ],
+    ids=str,
+)
+def test_settings_are_refused_by_name(settings: dict[str, Any], rule: str, part: str) -> None:
+    with pytest.raises(ln.ArgumentError) as caught:
+        conform(pool, "max_pool", **settings)
+    assert caught.value.rule == rule and part in str(caught.value) and caught.value.who == "conform"
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"dtypes": "float32"}, {"float32"}),
+        ({"dtypes": np.float64}, {"float64"}),
+        ({"dtypes": [np.dtype("float16"), ml_dtypes.bfloat16]}, {"float16", "bfloat16"}),
+    ],
+)
+def test_one_is_as_good_as_several(settings: dict[str, Any], options: set[str]) -> None:
+    report = conform(pool, "max_pool", cases=20, ranks=2, modes="forward", ops="max_pool", **settings)
+    used = {c.option for c in report.table if c.option.startswith(("rank", "float", "bfloat"))}
+    assert report.exit_status == 0 and used == {"rank 2", *options}
+
+
+def test_what_a_library_has_is_not_to_be_said() -> None:
+    for more in ({"dtypes": "float32"}, {"ranks": 2}, {"vjp": pool}):
+        with pytest.raises(ln.ArgumentError, match=f"{next(iter(more))} only with a function") as caught:
+            conform("lunette", "max_pool", **more)
+        assert caught.value.rule == "V5"
+
+
+# ---- a function is called as its signature says, or not at all
+
+
+def typo(x: Any, kernl: Any) -> Any: ...
+def no_arguments() -> Any: ...
+def keywords(*, x: Any, kernel: Any) -> Any: ...
+def one_more(x: Any, kernel: Any, gain: float) -> Any: ...
+def no_weights(x: Any, stride: Any) -> Any: ...
+def no_direction(primals: Any, kernel: Any) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "op", "part"),
+    [
+        (typo, "max_pool", "a parameter kernel for max_pool; got typo(x: Any, kernl: Any) -> Any. Is it called kernl?"),
+        (no_arguments, "max_pool", "a parameter kernel"),
+        (no_arguments, "global_max_pool", "too many positional arguments"),
+        (keywords, "max_pool", "too many positional arguments"),
+        (one_more, "max_pool", "missing a required argument: 'gain'"),
+        (no_weights, "conv", "called with x, w and"),
+    ],
+)
+def test_a_function_that_cannot_be_called(function: Callable[..., Any], op: str, part: str) -> None:
+    with pytest.raises(ln.ArgumentError) as caught:
+        conform(function, op, cases=5)
+    assert caught.value.rule == "V5" and part in str(caught.value).replace("'Any'", "Any")
+
+
+def test_a_derivative_that_cannot_be_called() -> None:
+    with pytest.raises(ln.ArgumentError, match="no_direction"):
+        conform(pool, "max_pool", vjp=no_direction, cases=5)
+
+
+def test_required_parameters_are_passed() -> None:
+    def all_of_it(x: Any, kernel: Any, stride: Any, padding: Any, ceil_mode: Any, dilation: Any) -> Any:
+        return ln.max_pool(x, kernel, stride=stride, padding=padding, ceil_mode=ceil_mode, dilation=dilation)
+
+    assert conform(all_of_it, "max_pool", cases=40).exit_status == 0
+
+
+# ---- nothing judged is no success
+
+
+class Shy(Function):
+    def supports(self, case: Case) -> str | None:
+        return "not today"
+
+
+def test_a_run_that_judged_nothing_fails_with_its_reason() -> None:
+    register(Shy("shy", pool, "max_pool"))
+    report = run("shy", cases=5)
+    assert report.exit_status == 2 and report.asked == 0
+    assert headline(report).startswith("nothing was judged: not today (")
+    out = StringIO()
+    show(report, Console(file=out, width=120))
+    assert "nothing was judged" in out.getvalue()
+    assert 'errors="1"' in junit([report]) and "not today" in junit([report])
+    assert headline(replace(report, complete=False)).endswith("interrupted")
+    assert plan("shy", None, 5)
