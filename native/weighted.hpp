@@ -107,7 +107,10 @@ template <class T>
 void add_absent(const Pool& pool, i64 o0, i64 o1, T absent, T* s) {
     const PoolAxis& last = pool.axes[pool.rank - 1];
     const i64 c0 = pool.rank == 1 ? o0 : 0, c1 = pool.rank == 1 ? o1 : last.m;
-    const i64 f0 = last.regular ? std::clamp(last.full_lo, c0, c1) : c1, f1 = std::clamp(last.full_hi, f0, c1);
+    // Windows that lack nothing, a run of them; those that are not clipped are the longest there are, perhaps not whole.
+    const i64 f0 = last.regular ? std::clamp(last.full_lo, c0, c1) : c1;
+    i64 f1 = f0;
+    while (f1 < c1 && last.inside[f1] == last.count[f1]) ++f1;
     each_row(pool, o0, o1, [&](i64 r, i64 count, i64 inside) {
         auto some = [&](i64 begin, i64 end) {
             for (i64 o = begin; o < end; ++o)
