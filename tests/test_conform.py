@@ -100,7 +100,7 @@ class Sampled(Lunette):
 
 def test_lunette_passes_everything() -> None:
     register(Sampled())
-    report = run("lunette, sampled", cases=400, seed=3)
+    report = run("lunette, sampled", cases=1400, seed=3)
     assert report.cases > 1000 and report.failures == 0 and not report.findings and report.exit_status == 0
     assert set(report.verdicts) == {"equal", "within"}
 
@@ -289,13 +289,14 @@ ALSO: dict[Callable[..., Any], set[str]] = {  # other classes that the same mist
     counts_from_one: {"nan", "tie"},
     keeps_the_sign: {"overflow", "underflow", "infinity"},
     half_of_everything: {"underflow"},
-    pads_with_ones: {"precision"},  # a one beside 2**50 is no more than a rounding of float32
+    # A one beside 2**50 is no more than a rounding of float32; times an infinite or NaN weight it is that.
+    pads_with_ones: {"precision", "infinity", "nan"},
 }
 
 
 @cache
 def measured(function: Callable[..., Any], op: str) -> Report:
-    return conform(function, op, cases=60, seed=1)
+    return conform(function, op, cases=270, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_a_planted_mistake_is_found_classified_and_reduced(
 
 
 def test_a_wrong_derivative_is_told_from_a_wrong_value() -> None:
-    report = conform(ln.avg_pool, "avg_pool", vjp=wrong_pull, cases=60, seed=1)
+    report = conform(ln.avg_pool, "avg_pool", vjp=wrong_pull, cases=300, seed=1)
     kinds = {f.kind for f in report.findings}
     # Twice as much may also be a divisor, where every cell is read by a window over the border.
     assert "gradient" in kinds <= {"gradient", "divisor"} and {f.verdict for f in report.findings} == {Verdict.GRADIENT}
@@ -332,7 +333,7 @@ def test_a_right_function_passes_and_may_print(capfd: pytest.CaptureFixture[str]
         return ln.global_max_pool(x, keepdims=keepdims, spatial=spatial)
 
     report = conform(talks, "global_max_pool", cases=40)
-    assert report.exit_status == 0 and report.cases > 40
+    assert report.exit_status == 0 and report.asked == 40
     out, err = capfd.readouterr()
     assert "here" not in out + err
 

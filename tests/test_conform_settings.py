@@ -13,9 +13,11 @@ import pytest
 from rich.console import Console
 
 import lunette as ln
+from lunette.conform.backends import find
 from lunette.conform.backends.function import Function
 from lunette.conform.backends.registry import register
 from lunette.conform.case import Case
+from lunette.conform.generate import corners, draws, some_corners
 from lunette.conform.report.junit import junit
 from lunette.conform.report.text import show
 from lunette.conform.report.words import headline
@@ -73,6 +75,31 @@ def test_what_a_library_has_is_not_to_be_said() -> None:
         with pytest.raises(ln.ArgumentError, match=f"{next(iter(more))} only with a function") as caught:
             conform("lunette", "max_pool", **more)
         assert caught.value.rule == "V5"
+
+
+@pytest.mark.parametrize("cases", [1, 10, 200, 1000])
+def test_cases_are_those_of_the_whole_run(cases: int) -> None:
+    for backend, ops in (("lunette", None), ("lunette", ["max_pool"]), ("torch", ["max_pool", "conv"])):
+        batches = plan(backend, ops, cases, 1)
+        assert sum(b.cases for b in batches) == cases and len({b.key for b in batches}) == len(batches)
+        assert sum(b.cases for b in batches if b.index <= 0) <= cases // 2 + len(ops or find(backend).space.ops)
+    assert sum(b.cases for b in plan("lunette", ["max_pool"])) > find("lunette").default_cases  # and all corners
+
+
+def test_some_corners_are_some_of_all() -> None:
+    space = find("lunette").space
+    every, some = (some_corners("max_pool", space, 3, n) for n in (0, 40))
+    assert len(set(some)) == 40 and set(some) < set(every) and every == list(corners("max_pool", space, 3))
+    assert [c.options for c in some] != [c.options for c in some_corners("max_pool", space, 4, 40)]
+    backend = find("lunette")
+    held = [b for b in plan("lunette", ["max_pool"], 300, 3) if b.index <= 0]
+    drawn = [case for b in held for case, _ in draws(b, backend)]
+    assert len(held) == 3 and len(set(drawn)) == 150 and set(drawn) < set(every)
+
+
+def test_a_short_run_is_short() -> None:
+    report = conform(pool, "max_pool", cases=12)
+    assert 0 < report.asked <= 12 and report.exit_status == 0
 
 
 # ---- a function is called as its signature says, or not at all

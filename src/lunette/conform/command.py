@@ -29,7 +29,7 @@ def conform(
     op: Annotated[list[str] | None, typer.Option(help="only this operator (may be repeated)")] = None,
     as_op: Annotated[str | None, typer.Option("--as", help="the operator that module:function is meant to be")] = None,
     cases: Annotated[
-        int | None, typer.Option(min=1, help="how many cases in all; default: what finds the known defects")
+        int | None, typer.Option(min=1, help="ask at most so many, all operators together; default: thousands")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="which cases: the same seed asks the same questions")] = 0,
     mode: Annotated[list[str] | None, typer.Option(help="only forward, indices, jvp or vjp (may be repeated)")] = None,

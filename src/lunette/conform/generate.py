@@ -1,6 +1,6 @@
 """Cases over the whole space of an operator: drawn at random from a seed, and the corners that chance would miss.
 
-A batch is a pure function of its five fields, so that any process on any machine draws the same cases.
+A batch is a pure function of its fields, so that any process on any machine draws the same cases.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def draws(batch: Batch, backend: Backend) -> Iterator[tuple[Case, str | None]]:
     space = narrowed(backend.space, batch.modes)
     if batch.index <= 0:
         first = -batch.index * BATCH
-        for case in map(backend.fitted, islice(corners(batch.op, space, batch.seed), first, first + batch.cases)):
+        chosen = some_corners(batch.op, space, batch.seed, batch.corners)[first : first + batch.cases]
+        for case in map(backend.fitted, chosen):
             yield case, backend.supports(case)
         return
     asked = 0
@@ -67,23 +68,40 @@ def narrowed(space: Space, modes: Sequence[str]) -> Space:
     return replace(space, modes=tuple(m for m in space.modes if m in modes)) if modes else space
 
 
-def plan(backend: Backend, ops: Sequence[str], cases: int, seed: int, modes: Sequence[str]) -> tuple[Batch, ...]:
-    """The batches of a run: the corners of every operator first, then random cases, shared out evenly."""
-    batches, only = [], tuple(modes)
+def plan(backend: Backend, ops: Sequence[str], cases: int | None, seed: int, modes: Sequence[str]) -> tuple[Batch, ...]:
+    """The batches of a run: corners of every operator first, then random cases.
+
+    So many cases are asked at most, shared out evenly among the operators; corners have half of them, or as many as
+    there are. Without a number, all corners are asked, and the backend's default number of random cases.
+    """
+    batches, rest, only = [], {}, tuple(modes)
     space = narrowed(backend.space, modes)
-    for op in ops:
+    for at, op in enumerate(ops):
+        share = _share(backend.default_cases if cases is None else cases, at, len(ops))
         many = sum(1 for _ in corners(op, space, seed))
+        many = many if cases is None else min(many, (share + 1) // 2)
+        rest[op] = share if cases is None else share - many
         starts = range(0, many, BATCH)
-        batches += [Batch(backend.name, op, seed, -(at // BATCH), min(BATCH, many - at), only) for at in starts]
-    rest = {op: cases // len(ops) + (at < cases % len(ops)) for at, op in enumerate(ops)}
-    for index in range(1, cases + 1):
+        batches += [Batch(backend.name, op, seed, -(s // BATCH), min(BATCH, many - s), only, many) for s in starts]
+    index = 0
+    while any(rest.values()):
+        index += 1
         for op in ops:
             if size := min(BATCH, rest[op]):
                 batches.append(Batch(backend.name, op, seed, index, size, only))
                 rest[op] -= size
-        if not any(rest.values()):
-            break
     return tuple(batches)
+
+
+def _share(whole: int, at: int, parts: int) -> int:
+    return whole // parts + (at < whole % parts)
+
+
+def some_corners(op: str, space: Space, seed: int, many: int) -> list[Case]:
+    """So many of the corners, or all of them for 0, in their order; other ones for another seed."""
+    every = list(corners(op, space, seed))
+    chosen = np.random.default_rng([seed, crc32(f"corners {op}".encode())]).permutation(len(every))[: many or None]
+    return [every[at] for at in sorted(chosen)]
 
 
 def _random(op: str, space: Space, rng: Rng) -> Iterator[Case]:

@@ -18,14 +18,14 @@ import pytest
 if TYPE_CHECKING:  # nothing of lunette is loaded until a test asks for it
     from lunette.conform.result import Report
 
-CASES = 200
+CASES = 300
 reports_of = pytest.StashKey[list[dict[str, Any]]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What can be said on the command line of pytest."""
     group = parser.getgroup("lunette", "conformance of spatial operators")
-    group.addoption("--conform-cases", type=int, default=CASES, help=f"cases per operator (default {CASES})")
+    group.addoption("--conform-cases", type=int, default=CASES, help=f"cases of each function (default {CASES})")
     group.addoption("--conform-seed", type=int, default=0, help="which cases they are (default 0)")
     group.addoption("--conform-html", type=Path, default=None, help="write the reports of all operators to this page")
 

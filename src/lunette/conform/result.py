@@ -46,11 +46,13 @@ class Batch:
     cases: int
     modes: tuple[str, ...] = ()
     """The modes to ask for; none means all."""
+    corners: int = 0
+    """How many corners the operator's batches of corners hold together; 0 means all there are."""
 
     @property
     def key(self) -> str:
         """Unique in a run, and the same in every run of these settings."""
-        return "/".join(map(str, (self.backend, self.op, self.seed, self.index, self.cases, *self.modes)))
+        return "/".join(map(str, (self.backend, self.op, self.seed, self.index, self.cases, self.corners, *self.modes)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def plan(
 ) -> tuple[Batch, ...]:
     """The batches of a run."""
     found = find(backend)
-    total = found.default_cases if cases is None else settings.whole("cases", cases, 1)
+    total = None if cases is None else settings.whole("cases", cases, 1)
     chosen = settings.operators(found, ops)
     return planned(found, chosen, total, settings.whole("seed", seed, 0), settings.modes(found, modes))
 
