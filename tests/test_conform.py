@@ -655,6 +655,13 @@ def test_an_accepted_difference_is_no_failure_until_it_is_gone(tmp_path: Path) -
         (KNOWN.replace("reason", "because"), "because unknown or missing"),
         (KNOWN.replace("[[known]]", "[[known"), "TOMLDecodeError"),
         ('[[known]]\nname = "x"', "ops unknown or missing"),
+        (KNOWN.replace("global_max_pool", "global_max_pol"), "Did you mean global_max_pool"),
+        (KNOWN.replace("underflow", "underflw"), "'underflw' in kinds. Did you mean underflow"),
+        (f'{KNOWN}verdicts = ["equal"]', "'equal' in verdicts"),
+        (f'{KNOWN}modes = ["backward"]', "'backward' in modes"),
+        (f'{KNOWN}dtypes = ["float23"]', "Did you mean float32"),
+        (f'{KNOWN}dtypes = "float32"', "dtypes as a list of names"),
+        (f'{KNOWN}message = "("', "unterminated"),
     ],
 )
 def test_a_file_of_known_differences_is_checked(tmp_path: Path, text: str, part: str) -> None:

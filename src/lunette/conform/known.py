@@ -20,13 +20,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lunette.conform.case import Case
-from lunette.conform.result import Outcome
-from lunette.errors import ArgumentError, shown
+from lunette.conform.case import KINDS, MODES, Case
+from lunette.conform.classify import RULES
+from lunette.conform.data import DTYPES
+from lunette.conform.result import FAILURES, Outcome
+from lunette.errors import ArgumentError, meant, shown
 
 FOLDER = Path(__file__).parent / "known"
 FIELDS = ("name", "ops", "kinds", "verdicts", "modes", "dtypes", "ranks", "message", "reason", "example")
 NEEDED = ("name", "ops", "kinds", "reason", "example")
+NAMES = {
+    "ops": tuple(KINDS),
+    "kinds": tuple(RULES),
+    "verdicts": tuple(sorted(FAILURES)),
+    "modes": MODES,
+    "dtypes": tuple(DTYPES),
+}
+"""What may be in a list of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ def read(backend: str, path: Path | str | None = None) -> tuple[Known, ...]:
     try:
         lines = tomllib.loads(place.read_text()).get("known", [])
         return tuple(_line(line) for line in lines)
-    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+    except (OSError, tomllib.TOMLDecodeError, re.error, KeyError, TypeError, ValueError) as error:
         if isinstance(error, ArgumentError):
             raise
         got = f"{place.name}: {type(error).__name__}: {shown(str(error))}"
@@ -84,6 +94,17 @@ def _line(line: Mapping[str, Any]) -> Known:
         need = f"the fields {', '.join(FIELDS)}"
         got = f"{shown(line.get('name', 'a line'))} with {wrong[0]} unknown or missing"
         raise ArgumentError("V3", need, got, EXPLAINED, who="conform")
+    for name, words in NAMES.items():
+        given = line.get(name, [])
+        if not isinstance(given, list) or (name in NEEDED and not given):
+            got, hint = f"{shown(line['name'])} with {name} = {shown(given)}", f'Write {name} = ["{words[0]}"].'
+            raise ArgumentError("V3", f"{name} as a list of names", got, hint, who="conform")
+        for word in given:
+            if word not in words:
+                got = f"{shown(line['name'])} with {shown(word)} in {name}"
+                hint = meant(word, words, EXPLAINED)
+                raise ArgumentError("V3", f"{name} among {', '.join(words)}", got, hint, who="conform")
     lists = {n: tuple(v) for n, v in line.items() if isinstance(v, list)}
+    re.compile(line.get("message", ""))
     example = Case.from_json({"op": line["ops"][0], **line["example"]})
     return Known(**{**line, **lists, "example": example})
