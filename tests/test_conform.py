@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 
 import lunette as ln
-from lunette.conform import classify
+from lunette.conform import classify, worker
 from lunette.conform.backends import NAMES, Space, find
 from lunette.conform.backends.function import Function
 from lunette.conform.backends.lunette import Lunette
@@ -26,6 +26,7 @@ from lunette.conform.generate import draws
 from lunette.conform.known import Known, read
 from lunette.conform.result import FAILURES, Batch, BatchResult, Outcome, Report, Verdict
 from lunette.conform.run import Processes, alone, conform, plan, run, run_batch
+from lunette.conform.shrink import shrink, weight
 from lunette.strategies import cases
 
 INF, NAN = float("inf"), float("nan")
@@ -316,6 +317,31 @@ def test_a_planted_mistake_is_found_classified_and_reduced(
     others = {f.kind for f in report.findings} - {k for f, _, _, k, _ in PLANTED if f is function}
     others -= ALSO.get(function, set())
     assert not others, f"and nothing else: {[(f.kind, f.case, f.got) for f in report.findings if f.kind in others]}"
+
+
+@pytest.mark.parametrize(
+    ("case", "answer"),
+    [
+        (Case("max_pool", ((0, 1, 4),), {"kernel": (2,)}), lambda x, kernel, stride=None: 3),
+        (Case("conv", ((0, 2, 4), (1, 2, 2)), {"stride": (1,)}), lambda x, w, b=None, stride=None: "no"),
+    ],
+    ids=["pool", "conv"],
+)
+def test_a_case_with_cells_shows_more_than_one_without(case: Case, answer: Callable[..., Any]) -> None:
+    backend = Function("says nothing", answer, case.op)
+    smallest = shrink(worker.answer(backend, case), lambda c: worker.answer(backend, c))
+    assert smallest.failed and all(n > 0 for shape in smallest.case.shapes for n in shape)
+    assert weight(case) > weight(replace(case, shapes=((9, *case.shapes[0][1:]), *case.shapes[1:])))
+
+
+def test_a_case_without_cells_stays_if_that_is_the_mistake() -> None:
+    def needs_samples(x: Array, kernel: Any, stride: Any = None) -> Array:
+        return ln.max_pool(x, kernel, stride=stride) if x.size else x
+
+    backend = Function("needs samples", needs_samples, "max_pool")
+    case = Case("max_pool", ((0, 1, 4),), {"kernel": (2,)})
+    smallest = shrink(worker.answer(backend, case), lambda c: worker.answer(backend, c))
+    assert smallest.failed and smallest.case.size == 0
 
 
 def test_a_wrong_derivative_is_told_from_a_wrong_value() -> None:

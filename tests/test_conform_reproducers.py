@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lunette as ln
 from lunette.conform.backends import NAMES, Backend, find
 from lunette.conform.backends.function import Function
 from lunette.conform.case import Case
@@ -108,3 +111,19 @@ def test_a_function_of_a_module(
     )
     monkeypatch.syspath_prepend(tmp_path)
     prints(find("own_kernels:Box.total as conv"), ASKED[3], capsys)
+
+
+def test_a_function_that_cannot_be_imported(capsys: pytest.CaptureFixture[str]) -> None:
+    def inner(x: Any, kernel: Any) -> Any:
+        return ln.max_pool(x, kernel)
+
+    functions: tuple[Any, ...] = (
+        lambda x, kernel: ln.max_pool(x, kernel),
+        inner,
+        functools.partial(ln.max_pool, stride=1),
+    )
+    for function, name in zip(functions, ("function", "inner", "function"), strict=True):
+        line = Function("mine", function, "max_pool").source(Case("max_pool", ((1, 1, 4),), {"kernel": (2,)}))
+        ast.parse(line)
+        exec(line, {name: function})
+        assert f"# {name} is " in line and "import <" not in line and capsys.readouterr().out.startswith("[[[")

@@ -98,6 +98,7 @@ def words(message: str) -> str:
 
 def simpler(case: Case) -> Iterator[Case]:
     """Cases one step simpler, the boldest steps first."""
+    yield from _filled(case)
     yield from _plainer(case)
     if case.d > 1:
         for axis in range(case.d):
@@ -113,6 +114,15 @@ def _plainer(case: Case) -> Iterator[Case]:
         yield replace(case, dtype="float32")
         yield replace(case, data="integers")
         yield replace(case, seed=0)
+
+
+def _filled(case: Case) -> Iterator[Case]:
+    """With a sample or a channel where there is none: a case without cells shows nothing, if one with cells fails."""
+    x, *rest = case.shapes
+    c = len(case.batch)
+    if case.values is None and 0 in x[: c + (not rest)]:
+        filled = tuple(max(n, 1) for n in x[: c + (not rest)])
+        yield replace(case, shapes=((*filled, *x[len(filled) :]), *rest))
 
 
 def _without_axis(case: Case, axis: int) -> Case:
@@ -265,7 +275,7 @@ def weight(case: Case) -> tuple[Any, ...]:
     """What makes a case small, for choosing where to begin; one without any cell shows little."""
     kernel = prod(case.per_axis("kernel")) if case.d else 0
     return (
-        case.size == 0,
+        not all(map(prod, case.shapes)),
         case.size,
         case.d,
         kernel,

@@ -157,13 +157,24 @@ class Function(Backend):
     def source(self, case: Case) -> str:
         module, name = self.place(case.mode)
         start = "import numpy as np" + (f"; from {module} import {name.partition('.')[0]}" if module else "")
-        return f"{preamble(case, start)}print({called(name, case, self.options(case))})"
+        line = f"{preamble(case, start)}print({called(name, case, self.options(case))})"
+        return line if module else f"{line}  # {name} is {_described(self.functions[case.mode])}"
 
     def place(self, mode: str) -> tuple[str, str]:
-        """The module of a function, or none if it is there already, and its name."""
+        """The module that a function can be imported from, or none, and its name, or one for it."""
         function = self.functions[mode]
-        module = getattr(function, "__module__", None) or "__main__"
-        return module if module != "__main__" else "", getattr(function, "__name__", "function")
+        module, name = str(getattr(function, "__module__", None) or "__main__"), _called(function)
+        if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
+            return module, name
+        return "", name if name.isidentifier() and hasattr(function, "__name__") else "function"
+
+
+def _described(function: Any) -> str:
+    """Where a function is that cannot be imported."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return f"the {type(function).__name__} that was measured"
+    return f"{_called(function)}, {Path(code.co_filename).name}, line {code.co_firstlineno}"
 
 
 def _written(function: Callable[..., Any] | None) -> bytes:
