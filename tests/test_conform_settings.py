@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 import lunette as ln
+from lunette.cli import app
 from lunette.conform.backends import find
 from lunette.conform.backends.function import Function
 from lunette.conform.backends.registry import register
@@ -161,3 +166,29 @@ def test_a_run_that_judged_nothing_fails_with_its_reason() -> None:
     assert 'errors="1"' in junit([report]) and "not today" in junit([report])
     assert headline(replace(report, complete=False)).endswith("interrupted")
     assert plan("shy", None, 5)
+
+
+# ---- the command line
+
+
+def test_a_file_names_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    text = "import lunette as ln\ndef pool(x, kernel): return ln.max_pool(x, kernel)\n"
+    (tmp_path / "kernel_in_a_file.py").write_text(text)
+    monkeypatch.chdir(tmp_path.parent)
+    asked = ["conform", f"{tmp_path.name}/kernel_in_a_file.py:pool", "--as", "max_pool", "--cases", "6"]
+    done = CliRunner().invoke(app, [*asked, "--html", "new/page.html"])
+    assert done.exit_code == 0 and "wrote new/page.html" in done.output, done.output
+    with pytest.raises(ln.ArgumentError, match=r"without \.py: kernel_elsewhere:pool"):
+        conform("kernel_elsewhere.py:pool", "max_pool")
+
+
+@pytest.mark.parametrize(
+    "option", ["--op=max_pool", "--as=max_pool", "--cases=5", "--seed=1", "--resume=j", "--known=k"]
+)
+def test_a_report_from_a_file_is_not_measured(tmp_path: Path, option: str) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(conform(pool, "max_pool", cases=2).to_json()))
+    assert CliRunner().invoke(app, ["conform", str(path)]).exit_code == 0
+    refused = CliRunner().invoke(app, ["conform", str(path), option])
+    assert refused.exit_code == 2 and option.partition("=")[0] in refused.output

@@ -64,6 +64,7 @@ def conform(
     """  # noqa: D301 (the backspace keeps the lines of examples apart)
     wide = out if out.is_terminal else Console(width=140)
     if backend.endswith(".json"):
+        _nothing_is_run(op, as_op, cases, seed, mode, workers, known, resume, scheduler)
         report = _read(Path(backend))
     else:
         report = _measured(_name(backend, as_op), op, cases, seed, mode, workers, known, resume, scheduler)
@@ -113,8 +114,16 @@ def _measured(
         )
 
 
+def _nothing_is_run(*given: object) -> None:
+    """A report from a file is shown as it is: what says how to measure has no meaning."""
+    options = ("--op", "--as", "--cases", "--seed", "--mode", "--workers", "--known", "--resume", "--scheduler")
+    for option, value in zip(options, given, strict=True):
+        if value:
+            raise typer.BadParameter("a report from a file is shown as it is, nothing is run", param_hint=option)
+
+
 def _name(backend: str, as_op: str | None) -> str:
-    """A function is named with its operator; its module may be a file of the folder we are in."""
+    """A function is named with its operator; its module may be a file, or one of the folder we are in."""
     if ":" not in backend:
         if as_op is not None:
             raise typer.BadParameter("only a module:function is some operator", param_hint="--as")
@@ -122,6 +131,10 @@ def _name(backend: str, as_op: str | None) -> str:
     if as_op is None:
         raise typer.BadParameter(f"which operator is {backend} meant to be? Try --as max_pool", param_hint="--as")
     sys.path.insert(0, os.getcwd())
+    module, _, function = backend.partition(":")
+    if module.endswith(".py") and Path(module).is_file():
+        sys.path.insert(0, str(Path(module).resolve().parent))
+        backend = f"{Path(module).stem}:{function}"
     return f"{backend} as {as_op}"
 
 
@@ -137,6 +150,7 @@ def _read(path: Path) -> Report:
 def _place(backend: str) -> tuple[str, int] | None:
     """The file and line of a user's function, found without running it."""
     module, _, name = backend.partition(":")
+    module = Path(module).stem if module.endswith(".py") else module
     try:
         spec = importlib.util.find_spec(module) if name else None
         if spec is None or spec.origin is None:

@@ -86,6 +86,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         from lunette.conform.report.page import html
         from lunette.conform.result import Report
 
+        where.parent.mkdir(parents=True, exist_ok=True)
         where.write_text(html([Report.from_json(r) for r in made]), encoding="utf-8")
 
 

@@ -212,6 +212,7 @@ class Imported(Function):
             found: Any = importlib.import_module(module)
         except ImportError as error:
             hint = "Run it where `import` finds the module."
+            hint = f"A module is named without .py: {module[:-3]}:{path}." if module.endswith(".py") else hint
             raise ArgumentError("V5", f"a module {module}", shown(str(error)), hint, who="conform") from error
         parts = path.split(".")
         for part in parts[:-1]:
