@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import pydoc
+import re
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +28,7 @@ from lunette.conform.backends import find
 from lunette.conform.backends.function import Function
 from lunette.conform.backends.registry import register
 from lunette.conform.case import Case
+from lunette.conform.classify import RULES
 from lunette.conform.generate import corners, draws, some_corners
 from lunette.conform.report.junit import junit
 from lunette.conform.report.text import show
@@ -192,3 +199,28 @@ def test_a_report_from_a_file_is_not_measured(tmp_path: Path, option: str) -> No
     assert CliRunner().invoke(app, ["conform", str(path)]).exit_code == 0
     refused = CliRunner().invoke(app, ["conform", str(path), option])
     assert refused.exit_code == 2 and option.partition("=")[0] in refused.output
+
+
+@pytest.mark.parametrize("function", [None, conform])
+def test_help_names_every_argument(function: Any) -> None:
+    package = sys.modules["lunette.conform"]
+    assert signature(package) == signature(conform)  # type: ignore[arg-type]
+    text = pydoc.render_doc(function or package)
+    assert all(re.search(rf"\b{name}\b", text) for name in signature(conform).parameters)
+
+
+def test_every_class_and_rule_is_in_the_docs() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "conform.md").read_text(encoding="utf-8")
+    named = {word for row in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for word in row.split(", ")}
+    assert set(RULES) <= named
+
+
+def test_an_interruption_before_the_first_answer_is_quiet() -> None:
+    code = "from lunette import cli; print('ready', flush=True); cli.main()"
+    words = [sys.executable, "-c", code, "conform", "lunette"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in out + err, (out, err)

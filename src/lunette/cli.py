@@ -458,9 +458,11 @@ def _pulled(a: Any) -> Any:
 
 
 def main() -> None:
-    """The entry point: a refusal is one sentence, not a traceback."""
+    """The entry point: a refusal is one sentence, not a traceback, and an interruption says nothing."""
     try:
         app()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     except (ln.LunetteError, OSError, MemoryError) as error:
         words = " ".join(str(error).split()) or "not enough memory"  # nothing in them is markup, whatever a file says
         Console(stderr=True).print(Text.assemble(("error:", "bold red"), " ", words), soft_wrap=True)

@@ -1,7 +1,11 @@
 """Measure anyone's operators against the true answer: `ln.conform("torch")`, `ln.conform(my_pool, op="max_pool")`.
 
 The package is callable, so that it is both the function and the place of its parts (lunette.conform.case, ...).
-`lunette.conform.run.conform` says what may be asked for.
+
+    conform(target, op=None, *, ops, cases, seed, modes, jvp, vjp, dtypes, ranks, workers, on_progress, journal, known,
+            pool) -> Report
+
+`help(lunette.conform.run.conform)` says what each of them means; `lunette.conform.cluster` has the rules K1 to K5.
 
 | rule | says                                                                        |
 |------|-----------------------------------------------------------------------------|
@@ -19,11 +23,18 @@ The package is callable, so that it is both the function and the place of its pa
 from __future__ import annotations
 
 import sys
+from inspect import Signature, signature
 from types import ModuleType
 from typing import Any
 
 
 class _Callable(ModuleType):
+    @property
+    def __signature__(self) -> Signature:
+        from lunette.conform.run import conform
+
+        return signature(conform)
+
     def __call__(self, *target: Any, **settings: Any) -> Any:
         # Imported when called: `import lunette` stays as quick as it is without.
         from lunette.conform.run import conform

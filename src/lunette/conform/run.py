@@ -255,6 +255,8 @@ def run(
             if on_progress is not None:
                 on_progress(len(done), len(batches), counts)
     except KeyboardInterrupt:
+        if not done:  # there is nothing to report
+            raise
         complete = False
     report = assemble(backend, seed, done.values(), accepted, workers=workers)
     if kept is not None and complete:
@@ -460,8 +462,25 @@ def conform(
     """Measure a library by its name, or a function of yours that should be the operator `op`.
 
     A function takes the arrays and then lunette's options by name, as far as its signature has them: `f(x, kernel,
-    stride, padding)`. Cases that need an option it does not have are not asked. `jvp(primals, tangents, **options)` and
-    `vjp(primals, cotangent, **options)` are measured, too, if given; `dtypes` and `ranks` say what it is made for.
+    stride, padding)`. Cases that need an option it does not have are not asked.
+
+    target       a backend's name such as "torch"; a function; or "module:function", which is imported
+    op           the operator that a function should be; of a library, the only one to measure
+    ops          the operators of a library to measure, all if none are named
+    cases        how many cases are asked at most, all operators together
+    seed         which cases: the same seed asks the same questions
+    modes        of "forward", "indices", "jvp", "vjp" those to ask for, all that there are if none are named
+    jvp          `jvp(primals, tangents, **options)` of a function, measured, too
+    vjp          `vjp(primals, cotangent, **options)` of a function, measured, too
+    dtypes       what a function is made for; float32 and float64 unless said
+    ranks        the numbers of spatial axes that it is made for; 1, 2 and 3 unless said
+    workers      how many processes; one per processor unless said
+    on_progress  called with (batches done, batches, cases per verdict)
+    journal      a file to go on from after an interruption
+    known        a file of accepted differences
+    pool         what carries out the batches; processes here unless said
+
+    The report has `findings`, `verdicts`, `exit_status` and more: `lunette.conform.result.Report`.
     """
     own = {"jvp": jvp, "vjp": vjp, "dtypes": dtypes, "ranks": ranks}
     if isinstance(target, str) and (given := [n for n, v in own.items() if v is not None]):
