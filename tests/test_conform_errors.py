@@ -170,7 +170,11 @@ def test_k5_the_scheduler_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_u1_a_value_is_decided() -> None:
-    x, g = np.array([[1.0, 1.0, 7.0]]), np.array([[1.0, -5.0]])  # 1/sqrt(2) - 5/sqrt(50)
+    x = np.array([[1.0, 0, 0, 1, 0, 0, 7]])
+    options: dict[str, Any] = {"kernel": (4,), "stride": 1, "arithmetic": "rounded"}
+    g = np.array([[1.0, 1, 2.0**-53, -5]])  # of the cell in the middle: 1/sqrt(2) + 1 + 2^-53 - 5/sqrt(50), a tie
     with pytest.raises(ln.UndecidedError, match=r"\[U1\] needs a value that 4096 bits") as caught:
-        ln.lp_pool_vjp((x,), g, kernel=(2,), stride=1, arithmetic="rounded")
+        ln.lp_pool_vjp((x,), g, **options)
     assert caught.value.who == "lp_pool"
+    g = np.array([[1.0, 0, 0, -5]])  # nearest to what is not told from zero is zero
+    assert ln.lp_pool_vjp((x,), g, **options)[0][0, 3] == 0
