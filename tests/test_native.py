@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import pytest
 
 import lunette as ln
 from lunette import _native
+from lunette.arithmetic.rounded import _widener
+from lunette.arithmetic.sums import _decider
+from lunette.array import forget
 from lunette.number import Array
 
 ROOT = Path(__file__).parents[1]
@@ -68,8 +72,19 @@ def compute(seed: int) -> list[Array]:
             if name == "max_pool":
                 results += ln.max_pool(arrays[0], **options, return_indices=True)
         results += network(seed, dtype)
-    x = np.random.default_rng(seed).standard_normal((2, 3, 9, 9)).astype(np.float32)
-    results.append(ln.avg_pool(x, 2, arithmetic="rounded"))
+        results += other_arithmetics(seed, dtype)
+    return results
+
+
+def other_arithmetics(seed: int, dtype: Any) -> list[Array]:
+    x = np.random.default_rng(seed).standard_normal((2, 3, 9, 9)).astype(dtype)
+    y = ln.avg_pool(x, 2, arithmetic="rounded")
+    results = [ln.conv(x, x[:, :, :3, :3], arithmetic="rounded")]
+    results += ln.avg_pool_vjp((x,), y, kernel=2, arithmetic="rounded")
+    for name, options in (("avg_pool", {}), ("lp_pool", {"p": 3}), ("smooth_max_pool", {"beta": 1.5})):
+        pool: Any = partial(getattr(ln, name), kernel=2, **options)
+        box = pool(ln.Interval(x, x + 1), arithmetic="interval")
+        results += [pool(x, arithmetic="rounded"), box.lo, box.hi]
     return results
 
 
@@ -110,6 +125,9 @@ def test_the_problems_below_use_every_kernel(monkeypatch: pytest.MonkeyPatch) ->
 
     for name in tuple(unused):
         monkeypatch.setattr(_native, name, noted(name))
+    forget()
+    _decider.cache_clear()
+    _widener.cache_clear()
     compute(0)
     assert not unused
 
