@@ -43,9 +43,11 @@ cluster: $(VENV)/installed-tests ## a conformance run on a cluster of two proces
 
 sanitize: $(VENV)/installed-tests ## kernels and random calls under the address, undefined-behaviour and thread sanitizers
 	scripts/need.sh sanitize
-	for isa in "" generic; do LUNETTE_ISA=$$isa LUNETTE_FUZZ_FOREIGN=0 LUNETTE_FUZZ_CALLS=$(SANITIZED_CALLS) \
+	for isa in "" generic; do export LUNETTE_ISA=$$isa LUNETTE_FUZZ_FOREIGN=0 LUNETTE_FUZZ_CALLS=$(SANITIZED_CALLS); \
 	    scripts/sanitize.sh address $(VENV) -m pytest -q -n $(WORKERS) -p no:cacheprovider \
-	    tests/test_kernels.py tests/test_native.py tests/test_fuzz.py || exit 1; done
+	        tests/test_kernels.py tests/test_native.py tests/test_fuzz.py && \
+	    scripts/sanitize.sh address $(VENV) -m pytest -q -n $(WORKERS) -p no:cacheprovider \
+	        tests/test_rounded.py tests/test_interval.py -k "$(DRIVEN)" || exit 1; done
 	LUNETTE_ISA=generic scripts/sanitize.sh thread $(VENV) -m pytest -q -s -p no:cacheprovider tests/test_native.py -k threads
 
 aarch64: $(VENV)/installed-tests ## cross-compile, and test the kernels under an emulator

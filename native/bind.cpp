@@ -644,6 +644,13 @@ void bind_glue(nb::module_& m) {
             widen(rows, cells, a[0], a[1], a[2], a[3]);
         });
     }, "rows"_a, "cells"_a, "(x, y, least, greatest)");
+
+    m.def("exponentials", [](i64 n) {
+        fits(n >= 0);
+        return task({in<double>(n), in<double>(n), out<double>(n), out<double>(n)}, [=](Args a) {
+            kernels().arithmetic.exponentials(n, a[0], a[1], a[2], a[3]);
+        });
+    }, "n"_a, "(hi, lo, y_hi, y_lo): exp of pairs, |hi| <= 700, as pairs");
 }
 
 }  // namespace

@@ -67,6 +67,8 @@ struct ArithmeticKernels {
     void (*round_doubles)(Pooling, const Pool&, const Planes&, const Proved&, bool include_pad, const double* x,
                           const double* parameters, double* y, i64* places, i64* count,
                           double* low);  // if given, pairs y + low are written as they are, undecided
+    // exp of pairs hi + lo, |lo| <= 2^-53 |hi| and |hi| <= 700, as pairs within 2^-82 of it.
+    void (*exponentials)(i64 n, const double* hi, const double* lo, double* y_hi, double* y_lo);
     // *top gets the greatest magnitude that was added up, or of a result: NaN and infinity show there.
     void (*bound_floats)(const Planes&, PlaneKernel<float>, const Outward&, const float* lo, const float* hi, float* y_lo,
                          float* y_hi, double* top);

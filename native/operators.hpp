@@ -50,6 +50,7 @@ void round_planes(const Planes&, PlaneKernel<double>, const Proved&, int digits,
                   float* y, i64* places, i64* count);
 void round_doubles(Pooling, const Pool&, const Planes&, const Proved&, bool include_pad, const double* x,
                    const double* parameters, double* y, i64* places, i64* count, double* low);
+void exponentials(i64 n, const double* hi, const double* lo, double* y_hi, double* y_lo);
 template <class T>
 void bound_planes(const Planes&, PlaneKernel<T>, const Outward&, const T* lo, const T* hi, T* y_lo, T* y_hi, double* top);
 

@@ -339,4 +339,11 @@ void round_doubles(Pooling kind, const Pool& pool, const Planes& p, const Proved
     else with(WholeNorm{static_cast<i64>(parameters[0]), Exponent<double>::of(1 / static_cast<long double>(parameters[0]))}, false);
 }
 
+void exponentials(i64 n, const double* hi, const double* lo, double* y_hi, double* y_lo) {
+    each_vector<double>(n, [&]<int N>(i64 i) {
+        const auto e = exponential(Pair<Vec<double, N>>{load<N>(hi + i), load<N>(lo + i)});
+        store<N>(y_hi + i, e.hi), store<N>(y_lo + i, e.lo);
+    });
+}
+
 }  // namespace lunette::LN_ISA

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def other_arithmetics(seed: int, dtype: Any) -> list[Array]:
         pool: Any = partial(getattr(ln, name), kernel=2, **options)
         box = pool(ln.Interval(x, x + 1), arithmetic="interval")
         results += [pool(x, arithmetic="rounded"), box.lo, box.hi]
+    results += ln.smooth_max_pool_vjp((x, dtype(1.5)), y, kernel=2, arithmetic="rounded")
     return results
 
 
@@ -150,7 +152,7 @@ def test_many_python_threads_get_the_same_results() -> None:
 def in_a_process(code: str) -> None:
     """In a process of its own: other libraries in this one object to forks. A hang ends after some minutes."""
     start = "import faulthandler, os, sys, threading; faulthandler.dump_traceback_later(280, exit=True)\n"
-    start += "sys.path.insert(0, sys.argv[1]); import lunette as ln; from test_native import compute, equal\n"
+    start += "sys.path.insert(0, sys.argv[1]); import lunette as ln; from test_native import compute, equal, in_child\n"
     run = subprocess.run(
         [sys.executable, "-c", start + textwrap.dedent(code), str(ROOT / "tests")],
         capture_output=True,
@@ -160,24 +162,30 @@ def in_a_process(code: str) -> None:
     assert run.returncode == 0, run.stderr
 
 
+def in_child(check: Callable[[], Any]) -> bool:
+    """Whether something holds in a forked process, which ends here whatever happens in it."""
+    if (pid := os.fork()) == 0:
+        try:
+            os._exit(0 if check() else 1)
+        finally:
+            traceback.print_exc()
+            os._exit(2)
+    return os.waitpid(pid, 0)[1] == 0
+
+
 def test_a_forked_child_computes_too() -> None:
     """And its parent goes on; and the child's child computes."""
     in_a_process("""
         ln.set_num_threads(2)
         want = compute(0)
-        def child():
-            if (pid := os.fork()) == 0:
-                os._exit(0 if equal(compute(0), want) and (deep or nested()) else 1)
-            return os.waitpid(pid, 0)[1] == 0
-        def nested():
-            global deep
-            deep = True
-            return child()
-        deep = False
-        assert child() and equal(compute(0), want)
+        def computes(): return equal(compute(0), want)
+        assert in_child(lambda: computes() and in_child(computes)) and computes()
     """)
 
 
+@pytest.mark.skipif(
+    "asan" in os.environ.get("LD_PRELOAD", ""), reason="a fork may leave the sanitizer's allocator locked"
+)
 def test_a_child_forked_in_the_middle_of_a_kernel_computes_too() -> None:
     """Other threads of the parent are inside kernels, and hold its pool, when the child is made."""
     in_a_process("""
@@ -186,14 +194,35 @@ def test_a_child_forked_in_the_middle_of_a_kernel_computes_too() -> None:
         def work():
             while not stop.is_set():
                 compute(1)
-        threads = [threading.Thread(target=work) for _ in range(2)]
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
         for t in threads: t.start()
         for _ in range(4):
-            if (pid := os.fork()) == 0:
-                os._exit(0 if equal(compute(0), want) else 1)
-            assert os.waitpid(pid, 0)[1] == 0
+            assert in_child(lambda: equal(compute(0), want))
         stop.set()
         for t in threads: t.join()
+    """)
+
+
+def test_a_child_forked_while_another_thread_computes_with_balls_does_so_too() -> None:
+    """One precision serves all threads, behind a lock that nobody in the child would release."""
+    in_a_process("""
+        import flint
+        from lunette.arithmetic.exact import precision
+        before, inside, stop = flint.ctx.prec, threading.Event(), threading.Event()
+        def work():
+            with precision(777):
+                inside.set()
+                stop.wait()
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        inside.wait()
+        def computes():
+            y = ln.smooth_max_pool([[0.5, 1e3]], (2,), beta=1.0, arithmetic="rounded")
+            return y == 1e3 and flint.ctx.prec == before
+        assert in_child(computes) and flint.ctx.prec == 777
+        stop.set()
+        thread.join()
+        assert flint.ctx.prec == before
     """)
 
 

@@ -21,6 +21,7 @@ import lunette as ln
 from configurations import random_case
 from lunette.arithmetic import round_values
 from lunette.arithmetic.exact import decided_ball, precision, round_fraction
+from lunette.arithmetic.rounded import COUNTS
 from lunette.arithmetic.sums import _sliced
 from lunette.array import by_specification, defaults_of, prepare
 from lunette.number import Array, cells_of, each
@@ -421,6 +422,35 @@ def test_a_radius_a_thousand_times_smaller_is_found_out(
 
 
 # ---- values with exp, log and roots
+
+
+DERIVED: dict[str, dict[str, Any]] = {
+    "max_pool": {"ties": "split"},
+    "avg_pool": {},
+    "smooth_max_pool": {"beta": 10.0},
+    "lp_pool": {"p": 2.5},
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("name", DERIVED)
+def test_sums_decide_nearly_every_cell_of_a_derivative(name: str, dtype: Any) -> None:
+    """Ties between floats, zeros where nothing arrives, and weights of very different sizes are no reason to doubt."""
+    rng = np.random.default_rng(0)
+    x, t, g = (rng.standard_normal(s).astype(dtype) for s in ((1, 3, 17, 17), (1, 3, 17, 17), (1, 3, 8, 8)))
+    options = dict(DERIVED[name], kernel=3, stride=2, arithmetic="rounded")
+    beta = () if name != "smooth_max_pool" else (dtype(options.pop("beta")),)
+    COUNTS.clear()
+    getattr(ln, f"{name}_jvp")((x, *beta), (t, *(np.ones((), dtype) for _ in beta)), **options)
+    getattr(ln, f"{name}_vjp")((x, *beta), g, **options)
+    assert COUNTS["outputs"] >= x.size and COUNTS["undecided"] <= 16
+
+
+@pytest.mark.parametrize("arithmetic", ["rounded", "interval"])
+def test_an_argument_that_is_absent_has_no_derivative(arithmetic: str) -> None:
+    x, w = np.ones((1, 1, 3)), np.ones((1, 1, 2))
+    of_x, of_w, of_b = ln.conv_vjp((x, w, None), np.ones((1, 1, 2)), arithmetic=arithmetic)
+    assert of_x.shape == x.shape and of_w.shape == w.shape and of_b is None
 
 
 def test_values_that_are_floats_are_proved() -> None:

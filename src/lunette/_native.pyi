@@ -141,3 +141,6 @@ def decide(outer: int, groups: int, channels: int, inner: int, varies: bool, rou
 
 def widen(rows: int, cells: int) -> Task:
     """(x, y, least, greatest)"""
+
+def exponentials(n: int) -> Task:
+    """(hi, lo, y_hi, y_lo): exp of pairs, |hi| <= 700, as pairs"""

@@ -175,8 +175,12 @@ class Call:
     kinds: tuple[str, ...]
 
     def also(self, values: Sequence[Any], names: Sequence[str], shapes: Sequence[Shape]) -> list[Array | None]:
-        """Further arrays of this call, tangents or the cotangent, which must have these shapes."""
-        taken = [None if v is None else take(v, name) for v, name in zip(values, names, strict=True)]
+        """Further arrays of this call, tangents or the cotangent, which must have these shapes; a number has none."""
+        cell = next((a[(0,) * a.ndim] for a in self.arrays if a is not None and a.size), 0)
+        taken = [
+            None if v is None else as_scalar(v, name, self.dtype, cell) if shape == () and is_real(v) else take(v, name)
+            for v, name, shape in zip(values, names, shapes, strict=True)
+        ]
         one_kind([*self.kinds, *(t.kind for t in taken if t is not None)])
         for t, name, shape in zip(taken, names, shapes, strict=True):
             if t is not None:
@@ -567,6 +571,12 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     return _named(jvp, function, "jvp", "The derivative of {} at `primals` in the direction of `tangents`.")
 
 
+def check_cotangent(cotangent: Any, out: Shape) -> None:
+    """Rule O3."""
+    if cotangent is None:
+        raise DTypeError("O3", "a cotangent", "None", f"Pass an array of shape {out}.")
+
+
 def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_vjp`: the transposed derivative of an operator, applied to a cotangent."""
 
@@ -578,11 +588,17 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
             return quick
         if _is_other(arithmetic) or _is_boxed(primals) or _is_boxed((cotangent,)):
             at = request_at(function, kind, primals, options)
-            return tuple(run(derived, (*at.operands, cotangent), arithmetic, at.options) for derived in asked)
+            bound = bind(kind, [None if a is None else outline(a) for a in at.operands], 2, at.options)
+            with speaking(kind.name, bound.d):
+                check_cotangent(cotangent, bound.out)
+                check_shape("the cotangent", bound.out, outline(cotangent))
+            return tuple(
+                None if p is None else run(derived, (*at.operands, cotangent), arithmetic, at.options)
+                for derived, p in zip(asked, at.operands, strict=False)
+            )
         call = _at(function, kind, primals, arithmetic, options)
         with computing(kind, call.bound.d, *call.arrays):
-            if cotangent is None:
-                raise DTypeError("O3", "a cotangent", "None", f"Pass an array of shape {call.bound.out}.")
+            check_cotangent(cotangent, call.bound.out)
             (g,) = call.also([cotangent], ["the cotangent"], [call.bound.out])
             results = [None if a is None else call.new(a.shape) for a in call.arrays]
             if call.bound.kernels.vjp:

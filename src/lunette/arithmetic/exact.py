@@ -12,6 +12,7 @@ between two: a room proves such values with `is_value`, and where it knows no pr
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ import flint
 import numpy as np
 
 from lunette.arithmetic.error import float_info
-from lunette.arithmetic.sums import nearest, product
+from lunette.arithmetic.pairs import product
+from lunette.arithmetic.sums import nearest
 from lunette.errors import UndecidedError
 from lunette.number import Array
 
@@ -219,15 +221,33 @@ def tame(a: Array) -> Array:
     return np.where(np.isfinite(a) & (abs(a) > 2.0**900), np.copysign(2.0**900, a), a)
 
 
-_PRECISION = threading.RLock()  # flint has one precision for all threads
+class _Precision:
+    """Flint's precision, which all threads share: one at a time has its own."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.before: list[int] = []
+
+    @contextmanager
+    def of(self, bits: int) -> Iterator[None]:
+        """Balls of so many bits."""
+        with self.lock:
+            self.before.append(flint.ctx.prec)
+            flint.ctx.prec = bits
+            try:
+                yield
+            finally:
+                if self.before:  # not so in a child that was forked in here
+                    flint.ctx.prec = self.before.pop()
+
+    def in_child(self) -> None:
+        """A forked process has none of the threads that might hold the lock."""
+        self.lock = threading.RLock()
+        if self.before:
+            flint.ctx.prec = self.before[0]
+            self.before = []
 
 
-@contextmanager
-def precision(bits: int) -> Iterator[None]:
-    """Balls of so many bits."""
-    with _PRECISION:
-        before, flint.ctx.prec = flint.ctx.prec, bits
-        try:
-            yield
-        finally:
-            flint.ctx.prec = before
+_precision = _Precision()
+precision = _precision.of
+os.register_at_fork(after_in_child=_precision.in_child)

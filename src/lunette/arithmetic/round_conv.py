@@ -10,6 +10,7 @@ import numpy as np
 
 from lunette.arithmetic.error import gamma
 from lunette.arithmetic.exact import nearest_dot, nearest_sum, tree_sums
+from lunette.arithmetic.pairs import U
 from lunette.arithmetic.rounded import (
     Arrays,
     Task,
@@ -21,7 +22,7 @@ from lunette.arithmetic.rounded import (
     pull_of,
     sum_of,
 )
-from lunette.arithmetic.sums import Outer, Sum, U, decided
+from lunette.arithmetic.sums import Outer, Sum, decided
 from lunette.number import Array
 from lunette.op import Kernels
 from lunette.ops.conv import Conv

@@ -14,10 +14,10 @@ from typing import Any
 import flint
 import numpy as np
 
-from lunette.arithmetic.error import gamma, height
 from lunette.arithmetic.exact import Proof, cells_as, exact_total, nearest_of_balls, round_fraction, tame, unproved
+from lunette.arithmetic.pairs import DOUBLE, MANY, Reads
 from lunette.arithmetic.proofs import Proofs
-from lunette.arithmetic.round_values import counts_of, divisors_of, most_cells, space_of
+from lunette.arithmetic.round_values import counts_of, divisors_of, space_of
 from lunette.arithmetic.rounded import (
     Arrays,
     Task,
@@ -28,20 +28,19 @@ from lunette.arithmetic.rounded import (
     push_of,
     signed,
 )
-from lunette.arithmetic.sums import DOUBLE, Range, Sum, U
+from lunette.arithmetic.sums import Range, Sum
 from lunette.number import Array, total
 from lunette.op import Op
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.lp_pool import LpPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import Pool
-from lunette.ops.smooth_max_pool import SmoothMaxPool
 from lunette.window import Axis, Geometry, Shape, Window, axis_table
 
 # ---- windows
 
 
-def _readers(op: Pool, space: Shape) -> int:
+def readers(op: Pool, space: Shape) -> int:
     """No cell is read by more windows than this."""
     return prod(_most_readers(a, n) for a, n in zip(op.window.axes, space, strict=True))
 
@@ -49,13 +48,16 @@ def _readers(op: Pool, space: Shape) -> int:
 @lru_cache(maxsize=1024)
 def _most_readers(axis: Geometry, n: int) -> int:
     t = axis_table(axis, n)
-    if t.count.sum() > 10**6:
-        return t.m
-    within = np.arange(t.count.sum()) - np.repeat(np.cumsum(t.count) - t.count, t.count)
-    return int(np.bincount(np.repeat(t.first, t.count) + within * t.step, minlength=1).max(initial=1))
+    return int(Reads.of_cells(t).count.max(initial=1)) if t.count.sum() <= MANY else t.m
 
 
-def _windows(op: Pool, task: Task, x: Array) -> Shape:
+def at_windows(op: Pool, x: Array, g: Array) -> Array:
+    """A cotangent with spatial axes; itself if it has them, since its range is known by its id."""
+    shape = windows_of(op, x)
+    return g if g.shape == shape else g.reshape(shape)
+
+
+def windows_of(op: Pool, x: Array) -> Shape:
     """The shape of the result with its spatial axes, which a global pool may drop."""
     return (*x.shape[: x.ndim - op.window.d], *op.window.out(space_of(op, x)))
 
@@ -73,22 +75,32 @@ def _(op: AvgPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | Non
     (x,) = primals
     assert x is not None
     space = space_of(op, x)
-    g = g.reshape(_windows(op, task, x))
-    return _pulled(task, task.kernels(_plain(op)).vjp, x, g, divisors_of(op, space), _readers(op, space))
+    g = at_windows(op, x, g)
+    return pulled(task, task.kernels(_plain(op)).vjp, x, g, divisors_of(op, space), readers(op, space))
+
+
+def pulled(
+    task: Task, vjp: Sequence[Callable[..., None]], x: Array, g: Array, divisors: Array | float, readers: int
+) -> Sum | None:
+    """The sum over windows of g / divisor, where a kernel sends g itself to cells; all that one gets has one sign."""
+    s = _pulled(task, vjp, x, g, divisors, readers) if vjp else None
+    if s is None or s.hi.all():
+        return s
+    terms, plain = np.empty(x.shape), np.empty(x.shape)
+    vjp[0](x, (g != 0).astype(DOUBLE), terms)
+    vjp[0](x, g / divisors, plain)
+    nothing = terms == 0  # is sent there but zeros
+    return replace(s, hi=np.where(nothing, plain, s.hi), radius=np.where(nothing, 0.0, s.width), rounded=False)
 
 
 def _pulled(
     task: Task, vjp: Sequence[Callable[..., None]], x: Array, g: Array, divisors: Array | float, readers: int
 ) -> Sum | None:
-    """The sum over windows of g / divisor, where a kernel sends g itself to the cells."""
-    if not vjp:
-        return None
-
     def pull(g: Array, known: Range | None = None) -> Sum | None:
         size = lambda: readers * (task.greatest(g) if known is None else known.greatest)  # noqa: E731
         return task.sums.of(lambda g, y: vjp[0](x, g, y), (g,), x.shape, readers, size, known)
 
-    if isinstance(divisors, float) and abs(math.frexp(divisors)[0]) == 0.5:  # a power of two divides exactly
+    if isinstance(divisors, float):
         s = pull(g, task.ranges.get(id(g)))
         return None if s is None else s.over(divisors)
     share = Sum(g, None if task.sums.coarse else np.zeros(()), 0.0).over(divisors)
@@ -118,7 +130,7 @@ def _(op: MaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
     space = space_of(op, x)
     most = int(counts_of(op.window, space, False).max())
     known = task.ranges.get(id(t))
-    windows = _windows(op, task, x)
+    windows = windows_of(op, x)
     s = task.sums.of(lambda t, y: jvp(x, t, y), (t,), windows, most, lambda: most * task.greatest(t), known)
     return s if s is None or op.ties == "all" else s.over(_winners(op, task, x))
 
@@ -127,7 +139,7 @@ def _winners(op: MaxPool, task: Task, x: Array) -> Array:
     """How many cells of each window win."""
     jvp = task.kernels(replace(op, ties="all")).jvp
     assert jvp is not None
-    count = np.empty(_windows(op, task, x))
+    count = np.empty(windows_of(op, x))
     jvp(x, np.ones(x.shape), count)
     return count
 
@@ -136,93 +148,10 @@ def _winners(op: MaxPool, task: Task, x: Array) -> Array:
 def _(op: MaxPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
     (x,) = primals
     assert x is not None
-    g = g.reshape(_windows(op, task, x))
+    g = at_windows(op, x, g)
     chosen = replace(op, ties="all") if op.ties == "split" else op
     divisors = _winners(op, task, x) if op.ties == "split" else 1.0
-    return _pulled(task, task.kernels(chosen).vjp, x, g, divisors, _readers(op, space_of(op, x)))
-
-
-# ---- derivatives of smooth max and Lp in the coarse way: the float64 kernels and what is proved of them
-
-
-def _is_calm(x: Array, beta: Array) -> bool:
-    """Exponents within the range of the vector code, whose error is proved."""
-    return bool(np.isfinite(x).all() and abs(float(beta)) * abs(x).max(initial=0) <= 200)
-
-
-@push_of.register(SmoothMaxPool)
-def _(op: SmoothMaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
-    (x, beta), (t, t_beta) = primals, tangents
-    assert x is not None and beta is not None
-    jvp = task.kernels(op).jvp
-    steady = t is None or np.isfinite(t).all()
-    if not task.sums.coarse or jvp is None or not _is_calm(x, beta) or not steady:
-        return None
-    y = np.empty(_windows(op, task, x))
-    jvp(x, beta, t, t_beta, y)
-    relative = 64 * U + 4 * gamma(height(most_cells(op, x)), U)
-    moved = 0.0 if t is None else abs(t).max(initial=0)
-    if t_beta is not None:
-        rate = abs(float(beta))
-        moved = (
-            moved + abs(float(t_beta)) * (2 * abs(x).max(initial=0) + (1 + math.log(most_cells(op, x))) / rate) / rate
-        )
-    return Sum(y, None, relative * moved + 8 * U * abs(y))
-
-
-@pull_of.register(SmoothMaxPool)
-def _(op: SmoothMaxPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
-    x, beta = primals
-    assert x is not None and beta is not None
-    vjp = task.kernels(op).vjp
-    if wrt == 1 or not task.sums.coarse or not vjp or not _is_calm(x, beta) or not np.isfinite(g).all():
-        return None
-    y = np.empty(x.shape)
-    vjp[0](x, beta, g.reshape(_windows(op, task, x)), y)
-    readers = _readers(op, space_of(op, x))
-    relative = 64 * U + 4 * gamma(height(most_cells(op, x)), U) + gamma(height(readers), U)
-    return Sum(y, None, relative * readers * abs(g).max(initial=0))
-
-
-def _is_even(x: Array, p: float) -> bool:
-    """Magnitudes close enough together for the vector code, whose error is proved."""
-    sizes = abs(x[x != 0])
-    if not np.isfinite(sizes).all() or not p <= 64:
-        return False
-    low, high = np.frexp(sizes.min(initial=1))[1], np.frexp(sizes.max(initial=1))[1]
-    return bool((high - low + 2) * p <= 700 and max(abs(low), abs(high)) <= 150)
-
-
-def _lp_error(op: LpPool, x: Array) -> float:
-    return float(gamma(height(most_cells(op, x)), U)) + (16 if op.p in (1, 2, 3) else 4096) * U
-
-
-@push_of.register(LpPool)
-def _(op: LpPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
-    (x,), (t,) = primals, tangents
-    assert x is not None and t is not None
-    jvp = task.kernels(op).jvp
-    calm = op.p == math.inf or _is_even(x, op.p)
-    if not task.sums.coarse or jvp is None or not calm or not np.isfinite(t).all():
-        return None
-    y = np.empty(_windows(op, task, x))
-    jvp(x, t, y)
-    most = most_cells(op, x)
-    return Sum(y, None, (4 * _lp_error(op, x) + gamma(height(most), U)) * most * abs(t).max(initial=0))
-
-
-@pull_of.register(LpPool)
-def _(op: LpPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
-    (x,) = primals
-    assert x is not None
-    vjp = task.kernels(op).vjp
-    calm = op.p == math.inf or _is_even(x, op.p)
-    if not task.sums.coarse or not vjp or not calm or not np.isfinite(g).all():
-        return None
-    y = np.empty(x.shape)
-    vjp[0](x, g, y)
-    readers = _readers(op, space_of(op, x))
-    return Sum(y, None, (4 * _lp_error(op, x) + gamma(height(readers), U)) * readers * abs(g).max(initial=0))
+    return pulled(task, task.kernels(chosen).vjp, x, g, divisors, readers(op, space_of(op, x)))
 
 
 # ---- one cell of a pool: its window, or the windows that read it
@@ -354,7 +283,7 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> flo
 def _(op: Pool, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> float:
     x, *more = primals
     assert x is not None
-    space, windows = space_of(op, x), g.reshape(_windows(op, task, x))
+    space, windows = space_of(op, x), at_windows(op, x, g)
     if wrt == 1:
         return _pull_all(op, task, x, more, windows)
     plane, i = _plane(task, op, at)

@@ -16,8 +16,8 @@ import numpy as np
 
 from lunette import _native
 from lunette.arithmetic.error import float_info, gamma, height
+from lunette.arithmetic.pairs import DOUBLE, U
 from lunette.arithmetic.rounded import Decided, Driver, driver_of
-from lunette.arithmetic.sums import DOUBLE, U
 from lunette.number import Array
 from lunette.op import Bound
 from lunette.ops.avg_pool import AvgPool
@@ -49,9 +49,11 @@ def most_cells(op: Pool, x: Array) -> int:
 
 
 def divisors_of(op: AvgPool, space: Shape) -> Array | float:
+    """What each sum is divided by: one number if all are the same."""
     if op.divisor is not None:
         return float(op.divisor)
-    return counts_of(op.window, space, op.count_include_pad)
+    counts = counts_of(op.window, space, op.count_include_pad)
+    return float(counts.flat[0]) if counts.size and (counts == counts.flat[0]).all() else counts
 
 
 @lru_cache(maxsize=256)
@@ -59,8 +61,7 @@ def divisor_table(op: Pool, space: Shape) -> Array:
     """What the sums of a plane are divided by: one number, or one for each."""
     if not isinstance(op, AvgPool):
         return np.ones(1)
-    table = np.array(divisors_of(op, space), DOUBLE).ravel()
-    return table[:1].copy() if (table == table[0]).all() else table
+    return np.array(divisors_of(op, space), DOUBLE).ravel()
 
 
 # ---- what is proved

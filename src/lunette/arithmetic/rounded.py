@@ -25,7 +25,8 @@ import numpy as np
 from lunette import _native
 from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import PRECISIONS, cells_as, decided_ball, precision, round_fraction, tame, undecided
-from lunette.arithmetic.sums import DOUBLE, Range, Sum, Sums, decided, nearest, settle
+from lunette.arithmetic.pairs import DOUBLE
+from lunette.arithmetic.sums import Range, Sum, Sums, decided, nearest, settle
 from lunette.array import FLOAT, Call, bound_before, by_specification, cells, computing, prepare, run
 from lunette.errors import DTypeError
 from lunette.number import OBJECT, Array, cells_in
@@ -50,11 +51,13 @@ class Task:
     dtype: np.dtype[Any]
     ranges: Mapping[int, Range] = field(default_factory=dict)
     """What is known of arrays, by their id."""
+    fine: bool = False
+    """Whether narrow floats are added up as doubles are."""
 
     @property
     def sums(self) -> Sums:
         """Products of narrower floats are exact in float64."""
-        return _sums(self.dtype)
+        return _sums(DOUBLE if self.fine else self.dtype)
 
     def greatest(self, a: Array) -> Array | float:
         """The greatest finite |cell|, of each plane where that is known."""
@@ -73,7 +76,7 @@ class Task:
         """The task of the operator that this one is a derivative of."""
         shapes = self.bound.shapes[:own]
         bound = replace(self.bound, op=op, shapes=shapes, out=(*self.batch, *op.shape(*shapes)))
-        return Task(bound, self.dtype, self.ranges)
+        return replace(self, bound=bound)
 
 
 @lru_cache
@@ -176,7 +179,7 @@ def round_call(call: Call) -> Array:
     driver = _driver(bound, dtype)
     if driver is not None:
         return _finished(Task(bound, dtype), *driver.run(*call.arrays), *call.arrays)
-    if _is_planar(bound.op) and dtype != DOUBLE:
+    if _is_planar(bound.op) and (dtype != DOUBLE or _is_curved(bound.op)):
         return _by_planes(bound, dtype, call.arrays)
     integers = bound.op.integers
     arrays = [a if a is None or p in integers else np.asarray(a, DOUBLE, order="C") for p, a in enumerate(call.arrays)]
@@ -219,6 +222,11 @@ def _is_planar(op: Op) -> bool:
     return isinstance(op, Pool) or (
         isinstance(op, Jvp | Vjp) and isinstance(op.op, Pool) and getattr(op, "wrt", 0) == 0
     )
+
+
+def _is_curved(op: Op) -> bool:
+    """Whether doubles pass through exponentials or powers, as pairs: many arrays, which a cache should hold."""
+    return (op.op if isinstance(op, Jvp | Vjp) else op).needs == "exp"
 
 
 CELLS = 1 << 15
@@ -337,7 +345,15 @@ def pull_of(op: Op, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | No
 @singledispatch
 def look_again(op: Op, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
     """Fill in what a second, better sum decides of the flat places in doubt; the rest of them."""
-    return doubt
+    s = sum_of(op, replace(task, fine=True), *arrays) if doubt.size > FEW else None
+    if s is None:
+        return doubt
+    better, still = decided(s, task.dtype)
+    y.flat[doubt] = better.flat[doubt]
+    return np.intersect1d(doubt, still)
+
+
+FEW = 16  # cells that are computed one by one before all of them are again
 
 
 # ---- one cell

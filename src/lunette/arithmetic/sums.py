@@ -24,12 +24,11 @@ import numpy as np
 
 from lunette import _native
 from lunette.arithmetic.error import gamma, height
+from lunette.arithmetic.pairs import DOUBLE, LOST, U, product, sum_error, two_sum
 from lunette.number import Array
 from lunette.window import Shape
 
-U: Final = 2.0**-53
 ROOM: Final = 800  # exponents of this size leave room for every product and every low part
-DOUBLE: Final = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +68,15 @@ class Sum:
         hi = self.hi + more
         if self.lo is None:
             return Sum(hi, None, self.width if self.rounded else self.radius, True)
-        error = _sum_error(self.hi, more, hi)
-        lo = self.lo + error
-        return Sum(hi, lo, self.width + U * abs(lo))
+        lo, dropped = two_sum(self.lo, sum_error(self.hi, more, hi))
+        return Sum(hi, lo, self.width + abs(dropped))
 
     def plus(self, other: Sum) -> Sum:
         """Plus another sum."""
         both = self + other.hi
         if both.lo is not None and other.lo is not None:
-            lo = both.lo + other.lo
-            return Sum(both.hi, lo, both.width + other.width + U * abs(lo))
+            lo, dropped = two_sum(both.lo, other.lo)
+            return Sum(both.hi, lo, both.width + other.width + abs(dropped))
         return Sum(both.hi, both.lo, both.width + other.width)
 
     def over(self, divisor: Array | float) -> Sum:
@@ -91,30 +89,17 @@ class Sum:
             return Sum(q, None, radius, not exact, None if self.rounded else (self.hi, divisor))
         if exact:
             return Sum(q, self.lo / divisor, self.width / size)
-        # The remainder of a rounded quotient is a float; what is left of it is divided once more.
-        p, e = product(q, divisor)
-        lo = ((self.hi - p) - e + self.lo) / divisor
-        return Sum(q, lo, radius + 8 * U * abs(lo) + 2.0**-1000)
+        # The remainder of a rounded quotient is a float; with lo it is divided once more, and what is left looked at.
+        rest, dropped = two_sum(_remainder(self.hi, q, divisor), self.lo)
+        lo = rest / divisor
+        left = abs(_remainder(rest, lo, divisor)) + abs(dropped)
+        return Sum(q, lo, radius + (left / size * (1 + 4 * U) + LOST) * (left != 0))
 
 
-def _sum_error(a: Array, b: Array, s: Array) -> Array:
-    """A + b - s exactly, where s = a + b rounded (Knuth)."""
-    t = s - a
-    error: Array = (a - (s - t)) + (b - t)
-    return error
-
-
-def product(a: Any, b: Any) -> tuple[Any, Any]:
-    """A * b as an exact pair (Dekker), far from overflow and underflow."""
-    p = a * b
-    ah, bh = _halves(a), _halves(b)
-    al, bl = a - ah, b - bh
-    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
-
-
-def _halves(a: Any) -> Any:
-    c = a * 134217729.0  # 2^27 + 1
-    return c - (c - a)
+def _remainder(a: Array, q: Array, d: Array | float) -> Array:
+    """A - q*d for q = a / d rounded, exactly."""
+    p, e = product(q, d)
+    return np.asarray((a - p) - e)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +166,12 @@ def _sliced(kernel: Callable[..., None], factors: Sequence[Array], out: Shape, t
     for chosen in (*exact, *rest):
         kernel(*chosen, y)
         s = hi + y
-        lo += _sum_error(hi, y, s)
+        lo += sum_error(hi, y, s)
         hi = s
     n = len(exact) + len(rest)
-    # Each product of a remainder is at most 2^-(depth*bits + 1), and its sums are off as those of the coarse way are.
+    # Each product of a remainder is at most 2^-(2*bits + 1), and its sums are off as those of the coarse way are.
     # lo is exact while it is one error, and then off by fewer than n^2 roundings of parts <= 2*terms*2^-53.
-    depth = len(factors)
-    left = len(rest) * 2.0 ** -(depth * bits + 1) * gamma(height(terms), U) * (1 + 2.0**-20)
+    left = len(rest) * 2.0 ** -(2 * bits + 1) * gamma(height(terms), U) * (1 + 2.0**-20)
     radius: Any = terms * (left + (2 * n * n * U * U if n > 2 and lo.any() else 0.0))
     result = Sum(np.ldexp(hi, exponent), np.ldexp(lo, exponent), np.ldexp(radius, exponent))
     return _with_signs(result, kernel, factors, strange)
@@ -199,17 +183,16 @@ Parts = list[tuple[Array, ...]]
 def _parts(factors: Sequence[Array], bits: int) -> tuple[Parts, Parts]:
     """What to add up for a sum of a, or of a * b: pairs of slices, whose sums are exact, and small remainders.
 
-    a = s + r, with one slice s; or a = s + s' + r and b = t + t' + q, with
-    a * b = s*t + s*t' + s'*t + s'*t' + a*q + r*(b - q).
+    a = s + s' + r and b = t + t' + q, with a * b = s*t + s*t' + s'*t + s'*t' + a*q + r*(b - q).
     """
     exact: Parts
     rest: Parts
     if len(factors) == 1:
-        (s,), r = _slices(factors[0], bits, 1)
-        exact, rest = [(s,)], [(r,)]
+        first, r = _slices(factors[0], bits)
+        exact, rest = [(s,) for s in first], [(r,)]
     else:
         a, b = factors
-        (first, r), (second, q) = _slices(a, bits, 2), _slices(b, bits, 2)
+        (first, r), (second, q) = _slices(a, bits), _slices(b, bits)
         exact, rest = [(s, t) for s in first for t in second], [(a, q), (r, b - q)]
     counts = lambda part: all(f.any() for f in part)  # noqa: E731
     return [exact[0], *filter(counts, exact[1:])], list(filter(counts, rest))
@@ -234,10 +217,10 @@ def _scaled(a: Array) -> tuple[Array, int]:
     return (np.ldexp(a, -e) if abs(e) <= ROOM else a), e
 
 
-def _slices(a: Array, bits: int, count: int) -> tuple[list[Array], Array]:
-    """Multiples of 2^-bits, 2^-2*bits ..., each at most 2^bits of its units, and what is left: half a unit at most."""
+def _slices(a: Array, bits: int) -> tuple[list[Array], Array]:
+    """Multiples of 2^-bits and 2^-2*bits, each at most 2^bits of its units, and what is left: half a unit at most."""
     slices, rest = [], a
-    for p in range(1, count + 1):
+    for p in (1, 2):
         # |rest| <= 2^(51 - p*bits), so adding this stays among numbers whose last place is 2^-(p*bits).
         anchor = 3 * 2.0 ** (51 - p * bits)
         part = (rest + anchor) - anchor
@@ -299,7 +282,7 @@ def _decide(y: Array, hi: Array, lo: Array | None, radius: Any, rounded: bool) -
         low, high = nearest(hi - slack, y.dtype), nearest(np.add(hi, slack, out=slack), y.dtype)
     else:
         top = hi + lo
-        rest = _sum_error(hi, lo, top)
+        rest = sum_error(hi, lo, top)
         slack = radius * (1 + 2.0**-40) + (np.asarray(radius) > 0) * 2.0**-104 * abs(top)
         low, high = nearest(top + (rest - slack), y.dtype), nearest(top + (rest + slack), y.dtype)
     y[...] = low

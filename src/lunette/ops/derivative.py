@@ -211,9 +211,10 @@ class Vjp(Derivative):
 def jvp_of(kind: type[Differentiable]) -> type[Jvp]:
     """The operator that is the JVP of another."""
     n = len(kind.arrays)
-    arrays = (*kind.arrays, *(f"the tangent of {a}" for a in kind.arrays))
+    tangent = "the tangent of {}".format
+    arrays, scalars = ((*names, *map(tangent, names)) for names in (kind.arrays, kind.scalars))
     batched = (*kind.batched, *(n + p for p in kind.batched))
-    facts = {"base": kind, "name": f"{kind.name}_jvp", "arrays": arrays, "batched": batched, "scalars": kind.scalars}
+    facts = {"base": kind, "name": f"{kind.name}_jvp", "arrays": arrays, "batched": batched, "scalars": scalars}
     return type(f"{kind.__name__}Jvp", (Jvp,), {**facts, "__slots__": ()})
 
 
