@@ -9,7 +9,7 @@
 namespace lunette::LN_ISA {
 namespace {
 
-constexpr i64 block_bytes = 48 << 10;  // of two arrays that are made of the ends
+constexpr i64 block_bytes = 160 << 10;  // of two arrays that are made of the ends
 
 template <class T, int N>
 inline Vec<T, N> size_of(Vec<T, N> v) {

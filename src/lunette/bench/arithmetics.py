@@ -75,27 +75,31 @@ def _call(f: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, A
     return lambda a: f(box if a == "interval" else x, *rest, **options, arithmetic=a)
 
 
-def seconds(call: Call, arithmetic: str, turns: int) -> float:
-    """The median of some calls."""
-    call(arithmetic)
-    times = []
-    for _ in range(turns):
-        start = time.perf_counter()
-        call(arithmetic)
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
+def slowdown(call: Call, arithmetic: str, turns: int, budget: float) -> float:
+    """The ratio of the medians of calls that take turns: `turns` of them, and more within so many seconds."""
+    times: dict[str, list[float]] = {arithmetic: [], "fast": []}
+    call("fast")
+    end = time.perf_counter() + budget
+    while len(times["fast"]) < turns or time.perf_counter() < end:
+        for a, samples in times.items():
+            start = time.perf_counter()
+            call(a)
+            samples.append(time.perf_counter() - start)
+    return float(np.median(times[arithmetic]) / np.median(times["fast"]))
 
 
-def rows(turns: int = 5) -> Iterator[Row]:
+def rows(turns: int = 5, budget: float = 1.0) -> Iterator[Row]:
     """Measure everything, one thread, the arithmetics taking turns with the fast kernels."""
     ln.set_num_threads(1)
     for op in ("conv", *POOLS):
         for dtype in ("float32", "float64"):
             for arithmetic in ("rounded", "interval"):
                 COUNTS.clear()
-                calls = problems(op, dtype, arithmetic)
-                ratios = tuple(seconds(c, arithmetic, turns) / seconds(c, "fast", turns) for c in calls)
+                calls = list(problems(op, dtype, arithmetic))
+                for call in calls:
+                    call(arithmetic)
                 share = COUNTS["undecided"] / max(COUNTS["outputs"], 1)
+                ratios = tuple(slowdown(c, arithmetic, turns, budget) for c in calls)
                 family = "conv" if op == "conv" else "pools"
                 goal = GOALS.get((op, dtype, arithmetic), GOALS.get((family, dtype, arithmetic)))
                 yield Row(f"{op} {dtype} {arithmetic}", goal, ratios, share)
