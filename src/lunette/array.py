@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from operator import index
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -265,11 +265,37 @@ _BOUND: dict[Any, Bound] = {}
 _QUICK: dict[Any, tuple[Bound, np.dtype[Any], tuple[None, ...]]] = {}
 
 
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """What an arithmetic made for bound operators: found again by their id, which stays theirs since they are kept."""
+
+    every: ClassVar[list[Kept[Any]]] = []
+
+    def __init__(self) -> None:
+        self.made: dict[int, tuple[Bound, T]] = {}
+        self.every.append(self)
+
+    def get(self, bound: Bound) -> T | None:
+        found = self.made.get(id(bound))
+        return None if found is None else found[1]
+
+    def keep(self, bound: Bound, made: T | None) -> T | None:
+        if made is not None:
+            if len(self.made) >= 1024:
+                self.made.clear()
+            self.made[id(bound)] = bound, made
+        return made
+
+
 @atexit.register
 def forget() -> None:
     """Drop what is remembered; at the end of the process, so that the compiled core sees its tables go."""
     _BOUND.clear()
     _QUICK.clear()
+    for kept in Kept.every:
+        kept.made.clear()
 
 
 def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: str, options: Sequence[Any]) -> Any:

@@ -46,10 +46,8 @@ negative, M is the sum itself. Boxes are no more than 4*gamma(h)*M + 2 ulp too w
 
 from __future__ import annotations
 
-import atexit
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, singledispatch
 from math import ceil, inf, prod
@@ -61,6 +59,7 @@ from lunette import outward
 from lunette.array import (
     FLOAT,
     Call,
+    Kept,
     bound_before,
     by_specification,
     cells,
@@ -93,8 +92,8 @@ def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> In
         call = prepare(Request(kind, lower, "interval", options))
     if known:
         boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
-        quick = BOUNDERS.get(id(call.bound))
-        box = None if quick is None else quick.run(call, boxes)
+        quick = BOUNDERS.get(call.bound)
+        box = None if quick is None else quick(call, boxes)
         if box is not None:
             return _without_nan(box, operands, boxes)
     with computing(kind, call.bound.d, *call.arrays):
@@ -200,12 +199,8 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
     return outward.rounded(each(below, lo).astype(np.float64), each(above, hi).astype(np.float64), wide(call.dtype))
 
 
-@dataclass(frozen=True, slots=True)
-class Bounder:
-    """The bounds of a pool by its own kernel, for boxes of one shape; None has the specification do it."""
-
-    bound: Bound
-    run: Callable[[Call, Boxes], Interval | None]
+Bounder = Callable[[Call, Boxes], Interval | None]
+"""The bounds of a pool by its own kernel, for boxes of one shape; None has the specification do it."""
 
 
 @singledispatch
@@ -214,22 +209,13 @@ def bounder_of(op: Op, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
     return None
 
 
-BOUNDERS: dict[int, Bounder] = {}
-"""By the id of what is bound, which they keep."""
+BOUNDERS: Kept[Bounder] = Kept()
 
 
 def _pooled(call: Call, boxes: Boxes) -> Interval | None:
-    known = BOUNDERS.get(id(call.bound))
-    if known is None and (known := bounder_of(call.bound.op, call.bound, wide(call.dtype))) is not None:
-        if len(BOUNDERS) >= 1024:
-            BOUNDERS.clear()
-        BOUNDERS[id(call.bound)] = known
-    return None if known is None else known.run(call, boxes)
-
-
-@atexit.register
-def _forget() -> None:
-    BOUNDERS.clear()
+    bound = call.bound
+    known = BOUNDERS.get(bound) or BOUNDERS.keep(bound, bounder_of(bound.op, bound, wide(call.dtype)))
+    return None if known is None else known(call, boxes)
 
 
 # ---- kernels

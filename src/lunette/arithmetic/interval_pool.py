@@ -39,6 +39,7 @@ from lunette import _native
 from lunette.arithmetic import interval
 from lunette.arithmetic.error import gamma, height
 from lunette.arithmetic.interval import FEW, Bounder, Boxes, both_ends, bounder_of, refuse_nan
+from lunette.arithmetic.round_values import most_cells
 from lunette.array import Call
 from lunette.number import Array, Interval
 from lunette.op import Bound
@@ -62,12 +63,12 @@ def _(op: AvgPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
         lo, hi, top = run(call, boxes, parameter, numbers)
         return Interval.between(lo, hi) if top < most else None  # else a sum or a quotient may have overflowed
 
-    return Bounder(bound, bounds)
+    return bounds
 
 
 @bounder_of.register(SmoothMaxPool)
 def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
-    run, terms = Run(op, bound, dtype), _most_cells(op, bound.shapes, op.count_include_pad)
+    run, terms = Run(op, bound, dtype), most_cells(op, (bound.shapes[0] or ())[1:])
 
     def bounds(call: Call, boxes: Boxes) -> Interval | None:
         rate = boxes[1]
@@ -78,17 +79,17 @@ def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
             return None
         return _of_ends(*run(call, boxes, np.asarray(rate.lo, dtype).reshape(1), numbers), boxes, terms)
 
-    return Bounder(bound, bounds)
+    return bounds
 
 
 @bounder_of.register(LpPool)
 def _(op: LpPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
-    terms = _most_cells(op, bound.shapes, False)
+    terms = most_cells(op, (bound.shapes[0] or ())[1:])
     numbers = norm_numbers(terms, float(op.p), dtype)
     if not np.isfinite(numbers).all():
         return None
     run, parameter = Run(op, bound, dtype), np.array([op.p], dtype)
-    return Bounder(bound, lambda call, boxes: _of_ends(*run(call, boxes, parameter, numbers), boxes, terms))
+    return lambda call, boxes: _of_ends(*run(call, boxes, parameter, numbers), boxes, terms)
 
 
 class Run:
@@ -124,10 +125,6 @@ def _of_ends(lo: Array, hi: Array, top: float, boxes: Boxes, terms: int) -> Inte
         np.minimum(lo, most, out=lo)
         np.maximum(hi, -most, out=hi)
     return Interval.between(lo, hi)
-
-
-def _most_cells(op: Pool, shapes: tuple[Any, ...], counted: bool) -> int:
-    return prod(int((t.inside if counted else t.count).max()) for t in op.window.tables(shapes[0][1:]))
 
 
 def _whole(op: AvgPool, shapes: tuple[Any, ...]) -> float:

@@ -99,11 +99,11 @@ def _(op: SmoothMaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum |
     y = np.empty(windows_of(op, x))
     jvp(x, beta, t, t_beta, y)
     if task.sums.coarse and _is_calm(x, beta) and (t is None or np.isfinite(t).all()):
-        relative = 64 * U + 4 * gamma(height(most_cells(op, x)), U)
+        relative = 64 * U + 4 * gamma(height(most_cells(op, space_of(op, x))), U)
         moved = 0.0 if t is None else abs(t).max(initial=0)
         if t_beta is not None:
             rate = abs(float(beta))
-            spread = 2 * abs(x).max(initial=0) + (1 + math.log(most_cells(op, x))) / rate
+            spread = 2 * abs(x).max(initial=0) + (1 + math.log(most_cells(op, space_of(op, x)))) / rate
             moved = moved + abs(float(t_beta)) * spread / rate
         return Sum(y, None, relative * moved + 8 * U * abs(y))
     if not _is_listed(op, x):
@@ -126,7 +126,7 @@ def _(op: SmoothMaxPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum
     vjp[wrt](x, beta, g, y)
     if wrt == 0 and task.sums.coarse and _is_calm(x, beta) and np.isfinite(g).all():
         many = readers(op, space_of(op, x))
-        relative = 64 * U + 4 * gamma(height(most_cells(op, x)), U) + gamma(height(many), U)
+        relative = 64 * U + 4 * gamma(height(most_cells(op, space_of(op, x))), U) + gamma(height(many), U)
         return Sum(y, None, relative * many * abs(g).max(initial=0))
     if not _is_listed(op, x):
         return None
@@ -182,7 +182,7 @@ def _is_even(x: Array, p: float) -> bool:
 
 
 def _error(op: LpPool, x: Array) -> float:
-    return float(gamma(height(most_cells(op, x)), U)) + (16 if op.p in (1, 2, 3) else 4096) * U
+    return float(gamma(height(most_cells(op, space_of(op, x))), U)) + (16 if op.p in (1, 2, 3) else 4096) * U
 
 
 @sum_of.register(LpPool)
@@ -204,7 +204,7 @@ def _(op: LpPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
     jvp = task.kernels(op).jvp
     if jvp is None:
         return None
-    most, windows = most_cells(op, x), windows_of(op, x)
+    most, windows = most_cells(op, space_of(op, x)), windows_of(op, x)
     if op.p in (1, math.inf) and np.isfinite(x).all():  # sums of tangents with a sign
         known = task.ranges.get(id(t))
         return task.sums.of(lambda t, y: jvp(x, t, y), (t,), windows, most, lambda: most * task.greatest(t), known)

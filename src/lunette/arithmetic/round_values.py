@@ -43,9 +43,10 @@ def space_of(op: Pool, x: Array) -> Shape:
     return x.shape[x.ndim - op.window.d :]
 
 
-def most_cells(op: Pool, x: Array) -> int:
+def most_cells(op: Pool, space: Shape) -> int:
+    """The most cells that a window has, padding counted if it counts."""
     counted = getattr(op, "count_include_pad", False)
-    return int(counts_of(op.window, space_of(op, x), counted).max())
+    return prod(int((t.inside if counted else t.count).max(initial=0)) for t in op.window.tables(space))
 
 
 def divisors_of(op: AvgPool, space: Shape) -> Array | float:
@@ -165,7 +166,7 @@ def _(op: AvgPool, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
         Run(op, bound, dtype),
         proved_sum(int(counts_of(op.window, space, False).max()), dtype == DOUBLE).array(),
     )
-    return Driver(bound, lambda x: run(x, divisors, proved))
+    return lambda x: run(x, divisors, proved)
 
 
 @driver_of.register(Jvp)
@@ -174,33 +175,28 @@ def _(op: Jvp, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
     average = driver_of(op.op, bound, dtype) if isinstance(op.op, AvgPool) else None
     if average is None:
         return None
-    run = average.run
-    return Driver(bound, lambda x, t: run(np.zeros_like(x) if t is None else t))
+    return lambda x, t: average(np.zeros_like(x) if t is None else t)
 
 
 @driver_of.register(SmoothMaxPool)
 def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
     if bound.kernels.forward is None:
         return None
-    run, most = Run(op, bound, dtype), _most_cells(op, bound)
+    run, most = Run(op, bound, dtype), most_cells(op, (bound.shapes[0] or ())[1:])
 
     def value(x: Array, beta: Array) -> Decided:
         rate = np.asarray(beta, DOUBLE).reshape(1)
         return run(x, rate, proved_smooth_max(most, float(rate[0]), dtype == DOUBLE).array())
 
-    return Driver(bound, value)
+    return value
 
 
 @driver_of.register(LpPool)
 def _(op: LpPool, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
-    doubles, most = dtype == DOUBLE, _most_cells(op, bound)
+    doubles, most = dtype == DOUBLE, most_cells(op, (bound.shapes[0] or ())[1:])
     plain = op.p == 1 and doubles
     proved = proved_sum(most, doubles) if plain else proved_norm(most, op.p, doubles)
     if proved is None or bound.kernels.forward is None:
         return None
     run, parameter, numbers = Run(op, bound, dtype), np.array([float(op.p)]), proved.array()
-    return Driver(bound, lambda x: run(abs(x) if plain else x, parameter, numbers))
-
-
-def _most_cells(op: Pool, bound: Bound) -> int:
-    return int(counts_of(op.window, (bound.shapes[0] or ())[1:], getattr(op, "count_include_pad", False)).max())
+    return lambda x: run(abs(x) if plain else x, parameter, numbers)

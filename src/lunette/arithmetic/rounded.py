@@ -9,7 +9,6 @@ This is the engine. The operators register their ways in round_conv, round_pool 
 
 from __future__ import annotations
 
-import atexit
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import PRECISIONS, cells_as, decided_ball, precision, round_fraction, tame, undecided
 from lunette.arithmetic.pairs import DOUBLE
 from lunette.arithmetic.sums import Range, Sum, Sums, decided, nearest, settle
-from lunette.array import FLOAT, Call, bound_before, by_specification, cells, computing, prepare, run
+from lunette.array import FLOAT, Call, Kept, bound_before, by_specification, cells, computing, prepare, run
 from lunette.errors import DTypeError
 from lunette.number import OBJECT, Array, cells_in
 from lunette.op import Bound, Kernels, Op, Request, Shapes, cannot_derive
@@ -94,8 +93,9 @@ def rounded(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -
     """An operator on arrays."""
     known = _known(kind, operands, options)
     if known is not None:
-        y, doubt = known.run(*operands)
-        return _finished(Task(known.bound, y.dtype), y, doubt, *operands)
+        bound, driver = known
+        y, doubt = driver(*operands)
+        return _finished(Task(bound, y.dtype), y, doubt, *operands)
     call = prepare(Request(kind, tuple(operands), "rounded", options))
     if call.dtype == OBJECT and any(isinstance(v, float) for a in call.arrays if a is not None for v in a.flat):
         return _of_floats(kind, call, options)
@@ -125,15 +125,11 @@ def _is_double(v: Any) -> bool:
 Decided = tuple[Array, Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """A compiled driver, which computes and decides a few planes at a time, while they are in a cache.
+Driver = Callable[..., Decided]
+"""A compiled driver, which computes and decides a few planes at a time, while they are in a cache.
 
-    It gives the nearest floats and the flat places in doubt.
-    """
-
-    bound: Bound
-    run: Callable[..., Decided]
+It gives the nearest floats and the flat places in doubt.
+"""
 
 
 @singledispatch
@@ -142,20 +138,10 @@ def driver_of(op: Op, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
     return None
 
 
-_DRIVERS: dict[int, Driver] = {}
-"""By the id of what is bound, which they keep."""
+DRIVERS: Kept[Driver] = Kept()
 
 
-def _driver(bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
-    known = _DRIVERS.get(id(bound))
-    if known is None and (known := driver_of(bound.op, bound, dtype)) is not None:
-        if len(_DRIVERS) >= 1024:
-            _DRIVERS.clear()
-        _DRIVERS[id(bound)] = known
-    return known
-
-
-def _known(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> Driver | None:
+def _known(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> tuple[Bound, Driver] | None:
     """The short way to a driver that was made before: dense float arrays of NumPy."""
     if kind.scalars or kind.integers:
         return None
@@ -165,10 +151,8 @@ def _known(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) ->
         if not ((flags := a.flags).c_contiguous and flags.aligned):
             return None
     bound = bound_before(kind, operands, "rounded", options)
-    return None if bound is None else _DRIVERS.get(id(bound))
-
-
-atexit.register(_DRIVERS.clear)
+    driver = None if bound is None else DRIVERS.get(bound)
+    return None if bound is None or driver is None else (bound, driver)
 
 
 def round_call(call: Call) -> Array:
@@ -176,9 +160,9 @@ def round_call(call: Call) -> Array:
     bound, dtype = call.bound, call.dtype
     if 0 in bound.out:
         return np.empty(bound.out, dtype)
-    driver = _driver(bound, dtype)
+    driver = DRIVERS.get(bound) or DRIVERS.keep(bound, driver_of(bound.op, bound, dtype))
     if driver is not None:
-        return _finished(Task(bound, dtype), *driver.run(*call.arrays), *call.arrays)
+        return _finished(Task(bound, dtype), *driver(*call.arrays), *call.arrays)
     if _is_planar(bound.op) and (dtype != DOUBLE or _is_curved(bound.op)):
         return _by_planes(bound, dtype, call.arrays)
     integers = bound.op.integers
