@@ -21,12 +21,17 @@ namespace {
 
 struct Ends {
     float low, high;
+    bool moved;  // apart, from one number
+    // Zeros of either sign are the same only where nothing moved them there.
+    bool agree() const {
+        return low == high && (!moved || std::bit_cast<std::int32_t>(low) == std::bit_cast<std::int32_t>(high));
+    }
 };
 
 // Rounding hi once, and the ends, moves them by less than 2^-51 of their size.
 inline Ends ends(double hi, double error, double least) {
     double slack = error + std::fabs(hi) * (error > 0 ? 0x1p-51 : least);
-    return {static_cast<float>(hi - slack), static_cast<float>(hi + slack)};
+    return {static_cast<float>(hi - slack), static_cast<float>(hi + slack), slack > 0};
 }
 
 LN_CLONES int decide_row(const double* h, const double* r, double scale, double least, i64 n, float* out) {
@@ -34,7 +39,7 @@ LN_CLONES int decide_row(const double* h, const double* r, double scale, double 
     for (i64 i = 0; i < n; ++i) {
         Ends e = ends(h[i], r[i] * scale, least);
         out[i] = e.low;
-        doubts += e.low != e.high;
+        doubts += !e.agree();
     }
     return doubts;
 }
@@ -44,7 +49,7 @@ LN_CLONES int decide_evenly(const double* h, double error, double least, i64 n, 
     for (i64 i = 0; i < n; ++i) {
         Ends e = ends(h[i], error, least);
         out[i] = e.low;
-        doubts += e.low != e.high;
+        doubts += !e.agree();
     }
     return doubts;
 }
@@ -83,7 +88,7 @@ void decide(const Decision& d, const double* hi, const double* rows, const doubl
                                   : decide_evenly(h, r[0] * scale, least, d.inner, out);
             for (i64 i = 0; doubts > 0 && i < d.inner; ++i) {
                 Ends e = ends(h[i], r[d.varies ? i : 0] * scale, least);
-                if (e.low == e.high) continue;
+                if (e.agree()) continue;
                 --doubts;
                 if (std::isfinite(h[i])) {
                     i64 at = found++;

@@ -130,8 +130,10 @@ struct Slack {
 template <int D>
 inline bool ends_agree(double q, Slack s, float& y) {
     const double slack = s.error + std::fabs(q) * s.relative;
+    const float high = narrow<D>(q + slack);
     y = narrow<D>(q - slack);
-    return y == narrow<D>(q + slack);
+    // Zeros of either sign are the same only where nothing moved the ends apart.
+    return y == high && (bits<std::int32_t>(y) == bits<std::int32_t>(high) || !(slack > 0));
 }
 
 // The nearest floats; how many are in doubt.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import flint
@@ -29,6 +30,8 @@ from lunette.op import Case, Op, Request, apply
 from lunette.ops import ALL, GLUE, LpPool, SmoothMaxPool
 from lunette.ops.derivative import jvp_of, vjp_of
 from lunette.ops.glue import Glue
+from lunette.ops.norm import LogSoftmax, Softmax
+from lunette.ops.unary import Exp, Log, Sigmoid, Tanh, Unary
 from test_glue import options as glue_options
 
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
@@ -513,6 +516,54 @@ def test_glue_is_the_exact_result_rounded_once(kind: type[Glue], dtype: Any) -> 
 
 
 # ---- how far
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_functions_of_infinities_zeros_and_nan_are_those_of_the_kernels(dtype: Any) -> None:
+    x = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0], dtype)
+    powers = [partial(ln.power, exponent=p) for p in (-1, -2, 0.5, 3)]
+    functions: list[Callable[..., Any]] = [ln.exp, ln.log, ln.sigmoid, ln.tanh, *powers]
+    for f in functions:
+        program = ln.trace(f, x).compile()
+        y, plain = program.run(x, arithmetic="rounded"), program(x)
+        assert np.array_equal(y[:5], plain[:5], equal_nan=True)
+        assert np.array_equal(np.signbit(y[[0, 1, 3, 4]]), np.signbit(plain[[0, 1, 3, 4]]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_minus_infinity_is_no_part_of_a_softmax(dtype: Any) -> None:
+    x = np.array([[0.5, -np.inf, 1.25, 2], [-np.inf, -np.inf, 3, -np.inf], [np.inf, 1, np.inf, 0]], dtype)
+    for f, nothing in ((ln.softmax, 0), (ln.log_softmax, -np.inf)):
+        y = ln.trace(f, x).compile().run(x, arithmetic="rounded")
+        alone = ln.trace(f, x[0, [0, 2, 3]]).compile().run(x[0, [0, 2, 3]], arithmetic="rounded")
+        assert np.array_equal(y[0], np.insert(alone, 1, nothing))
+        assert np.array_equal(y[1], [nothing, nothing, nothing + 1 if nothing == 0 else 0, nothing])
+        assert np.array_equal(y[2], f(x)[2])
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_what_cancels_far_below_the_least_float_is_plus_zero(dtype: Any) -> None:
+    """Ends of what a sum may be, on either side of zero, are zeros of two signs."""
+    small = 1e-23 if dtype == np.float32 else 1e-200
+    x, w = np.array([[[small, -small]]], dtype), np.full((1, 1, 2), small, dtype)
+    y = ln.conv(x, w, arithmetic="rounded")
+    assert y == 0 and not np.signbit(y)
+    y = ln.conv(x, np.array([[[small, 2 * small]]], dtype), arithmetic="rounded")
+    assert y == 0 and np.signbit(y)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+@given(seeds)
+def test_functions_are_rounded_once(dtype: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal(24) * 10.0 ** rng.integers(-9, 4, 24)).astype(dtype)
+    for kind in (Exp, Log, Sigmoid, Tanh, Softmax, LogSoftmax):
+        options = () if issubclass(kind, Unary) else (0,)
+        v = abs(x) if kind is Log else x if issubclass(kind, Unary) else x / abs(x).max() * dtype(9)
+        with precision(3000):
+            exact = kind(*options).spec(each(lambda c: flint.arb(float(c)), cells_of(v)))
+            want = each(lambda b: decided_ball(b, np.dtype(dtype), last=True), exact).astype(float)
+        assert np.array_equal(apply(kind, [v], "rounded", *options).astype(float), want)
 
 
 def test_ulps_and_bounds() -> None:

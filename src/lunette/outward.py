@@ -36,7 +36,7 @@ def _outer(down: bool) -> float:
     return -np.inf if down else np.inf
 
 
-def _sum(a: Array, b: Array, down: bool) -> Array:
+def directed_sum(a: Array, b: Array, down: bool) -> Array:
     s = a + b
     part = s - a
     error = (a - (s - part)) + (b - part)
@@ -104,7 +104,7 @@ def _extremes(x: Interval, y: Interval, f: Directed) -> Interval:
 def add(x: Interval, y: Interval) -> Interval:
     """X + y."""
     with np.errstate(all="ignore"):
-        return _whole(_sum(x.lo, y.lo, True), _sum(x.hi, y.hi, False))
+        return _whole(directed_sum(x.lo, y.lo, True), directed_sum(x.hi, y.hi, False))
 
 
 def neg(x: Interval) -> Interval:

@@ -163,9 +163,9 @@ def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) 
     if box is None and bound.kernels.forward is not None:
         if op.exact and (op.monotone or op.integers):
             box = _end_by_end(call, boxes)
-        elif isinstance(op, Pool):
-            box = _pooled(call, boxes)
-        elif (terms := terms_of(op, bound.shapes, prod(bound.batch))) is not None:
+        elif (bounder := _bounder(call)) is not None:
+            box = bounder(call, boxes)
+        elif not isinstance(op, Pool) and (terms := terms_of(op, bound.shapes, prod(bound.batch))) is not None:
             box = _sums(call, boxes, terms)
     if box is None:
         box = by_specification_of(call, boxes)
@@ -200,22 +200,21 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
 
 
 Bounder = Callable[[Call, Boxes], Interval | None]
-"""The bounds of a pool by its own kernel, for boxes of one shape; None has the specification do it."""
+"""The bounds of boxes of one shape by what is proved of a kernel; None has the specification do it."""
 
 
 @singledispatch
 def bounder_of(op: Op, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
-    """The bounder of a pool (lunette.arithmetic.interval_pool)."""
+    """The bounder of an operator (lunette.arithmetic.interval_pool and round_exp)."""
     return None
 
 
 BOUNDERS: Kept[Bounder] = Kept()
 
 
-def _pooled(call: Call, boxes: Boxes) -> Interval | None:
+def _bounder(call: Call) -> Bounder | None:
     bound = call.bound
-    known = BOUNDERS.get(bound) or BOUNDERS.keep(bound, bounder_of(bound.op, bound, wide(call.dtype)))
-    return None if known is None else known(call, boxes)
+    return BOUNDERS.get(bound) or BOUNDERS.keep(bound, bounder_of(bound.op, bound, wide(call.dtype)))
 
 
 # ---- kernels

@@ -125,7 +125,7 @@ MOST = 600.0  # exponents up to this are within the range of exp
 
 
 def exponential(z: Pairs) -> Pairs:
-    """The exponentials of z. What is below exp(-600) is zero, and off by no more than that."""
+    """The exponentials of z. Of what is below exp(-600) no more is known than that, and that it is not negative."""
     top = z.hi + z.lo
     rest = sum_error(z.hi, z.lo, top)
     inside = (abs(top) <= MOST) & (z.radius <= 0.5)
@@ -133,8 +133,8 @@ def exponential(z: Pairs) -> Pairs:
     hi, lo = np.empty(a.shape), np.empty(a.shape)
     _native.exponentials(a.size)(a, b, hi, lo)
     vanished = top + z.radius < -MOST
-    radius = np.where(inside, hi * (2.0**-81 + 3 * z.radius), np.where(vanished, 2.0**-860, np.inf))
-    return Pairs(np.where(inside, hi, 0.0), np.where(inside, lo, 0.0), radius)
+    radius = np.where(inside, hi * (2.0**-81 + 3 * z.radius), np.where(vanished, 2.0**-861, np.inf))
+    return Pairs(np.where(inside, hi, 2.0**-861), np.where(inside, lo, 0.0), radius)
 
 
 def logarithm(s: Pairs) -> Pairs:
@@ -172,6 +172,11 @@ class Reads:
     def of_windows(cls, t: AxisTable) -> Reads:
         """The cells of each window."""
         return cls(t.count, lambda places, j: t.first[places] + t.step * j)
+
+    @classmethod
+    def of_all(cls, n: int) -> Reads:
+        """All of n cells, by one place."""
+        return cls(np.array([n]), lambda places, j: places + j)
 
     @classmethod
     def of_cells(cls, t: AxisTable) -> Reads:

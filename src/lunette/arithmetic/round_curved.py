@@ -42,14 +42,6 @@ def _by_plane(op: Pool, x: Array) -> tuple[int, ...]:
     return tuple(range(x.ndim - op.window.d, x.ndim))
 
 
-def _known(a: Pairs, plain: Array) -> Sum:
-    """Pairs as a sum: zeros have the sign that the kernel gives them, and what is not known is in doubt."""
-    known = np.isfinite(a.hi) & np.isfinite(a.lo) & np.isfinite(a.radius)
-    zero = known & (a.hi == 0) & (a.lo == 0) & (a.radius == 0)
-    hi, lo = np.where(zero, plain, np.where(known, a.hi, 0.0)), np.where(known, a.lo, 0.0)
-    return Sum(hi, lo, np.where(known, a.radius, np.inf))
-
-
 # ---- smooth max
 
 
@@ -112,7 +104,7 @@ def _(op: SmoothMaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum |
     parts = [] if t is None else [_over_windows(op, x, soft.e * Pairs.of(t)) / soft.s]
     if t_beta is not None:
         parts.append(soft.slope(op, x) * Pairs.of(np.asarray(t_beta)))
-    return _known(sum(parts[1:], parts[0]), y) if parts else None
+    return Sum.of(sum(parts[1:], parts[0]), y) if parts else None
 
 
 @pull_of.register(SmoothMaxPool)
@@ -132,8 +124,8 @@ def _(op: SmoothMaxPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum
         return None
     soft = Softened.of(op, x, beta)
     if wrt == 1:
-        return _known(total(soft.slope(op, x) * Pairs.of(g)), y)
-    return _known(soft.e * _over_readers(op, x, Pairs.of(g) / soft.s), y)
+        return Sum.of(total(soft.slope(op, x) * Pairs.of(g)), y)
+    return Sum.of(soft.e * _over_readers(op, x, Pairs.of(g) / soft.s), y)
 
 
 # ---- norms
@@ -194,7 +186,7 @@ def _(op: LpPool, task: Task, *arrays: Array | None) -> Sum | None:
     n = Norms.of(op, x)
     y = n.powers(Pairs.of(1.0) / Pairs.of(float(op.p)))
     y = y.where((n.s.hi != 0) | (n.s.radius != 0), 0.0)
-    return _known(Pairs(*(np.ldexp(v, n.scale) for v in (y.hi, y.lo, y.radius))), np.zeros(()))
+    return Sum.of(Pairs(*(np.ldexp(v, n.scale) for v in (y.hi, y.lo, y.radius))), np.zeros(()))
 
 
 @push_of.register(LpPool)
@@ -216,7 +208,7 @@ def _(op: LpPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
         return None
     n = Norms.of(op, x)
     moved = _over_windows(op, x, n.weights(x, op.p) * Pairs.of(t))
-    return _known(moved / n.powers(_outer_power(op.p)), y)
+    return Sum.of(moved / n.powers(_outer_power(op.p)), y)
 
 
 @pull_of.register(LpPool)
@@ -235,7 +227,7 @@ def _(op: LpPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None
     if op.p in (1, math.inf) or not _is_listed(op, x):
         return None
     n = Norms.of(op, x)
-    return _known(n.weights(x, op.p) * _over_readers(op, x, Pairs.of(g) / n.powers(_outer_power(op.p))), y)
+    return Sum.of(n.weights(x, op.p) * _over_readers(op, x, Pairs.of(g) / n.powers(_outer_power(op.p))), y)
 
 
 def _outer_power(p: float) -> Pairs:

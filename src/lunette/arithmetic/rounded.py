@@ -297,14 +297,14 @@ def _(op: Jvp, task: Task, *arrays: Array | None) -> Sum | None:
     alone = tuple(None if j in base.affine_in else p for j, p in enumerate(primals))
     moving = [j for j in base.linear_in if tangents[j] is not None]
     parts = [sum_of(base, inner, *put(alone, j, tangents[j])) for j in moving]
-    whole = parts[0] if parts else Sum(np.zeros(task.bound.out), None if task.sums.coarse else np.zeros(()), 0.0)
+    added = parts[0] if parts else Sum(np.zeros(task.bound.out), None if task.sums.coarse else np.zeros(()), 0.0)
     for more in parts[1:]:
-        whole = None if whole is None or more is None else whole.plus(more)
+        added = None if added is None or more is None else added.plus(more)
     for j in base.affine_in:
         t = tangents[j]
-        if whole is not None and t is not None:
-            whole = whole + t.reshape(-1, *(1,) * (len(task.bound.out) - len(task.batch) - 1))
-    return whole
+        if added is not None and t is not None:
+            added = added + t.reshape(-1, *(1,) * (len(task.bound.out) - len(task.batch) - 1))
+    return added
 
 
 @sum_of.register(Vjp)
@@ -343,11 +343,12 @@ FEW = 16  # cells that are computed one by one before all of them are again
 # ---- one cell
 
 
+@singledispatch
 def nearest_everywhere(op: Op, task: Task, *arrays: Array | None) -> Array:
     """Every cell, by its own exact value."""
     y = np.empty(task.bound.out, task.dtype)
     if isinstance(op, Glue):
-        return _whole(op, task, *arrays)
+        return whole(op, task, *arrays)
     for at in cells_in(task.bound.out):
         y[at] = nearest_at(op, task, at, *arrays)
     return y
@@ -356,10 +357,10 @@ def nearest_everywhere(op: Op, task: Task, *arrays: Array | None) -> Array:
 @singledispatch
 def nearest_at(op: Op, task: Task, at: Shape, *arrays: Array | None) -> float:
     """The float nearest to one cell of the result."""
-    return float(_whole(op, task, *arrays)[at])
+    return float(whole(op, task, *arrays)[at])
 
 
-def _whole(op: Op, task: Task, *arrays: Array | None) -> Array:
+def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
     """The whole result by the specification: on rationals, or on balls until every cell is decided."""
     plain = [a if a is None or p in op.integers else tame(a) for p, a in enumerate(arrays)]
     strange = any(a is not None and a.dtype == DOUBLE and not np.isfinite(a).all() for a in arrays)

@@ -24,7 +24,7 @@ import numpy as np
 
 from lunette import _native
 from lunette.arithmetic.error import gamma, height
-from lunette.arithmetic.pairs import DOUBLE, LOST, U, product, sum_error, two_sum
+from lunette.arithmetic.pairs import DOUBLE, LOST, Pairs, U, product, sum_error, two_sum
 from lunette.number import Array
 from lunette.window import Shape
 
@@ -56,6 +56,14 @@ class Sum:
     """Whether hi was rounded since the radius was taken; `decided` allows for one rounding."""
     quotient: tuple[Array, Array | float] | None = None
     """Numerator and divisor of hi, exact where the radius is zero."""
+
+    @classmethod
+    def of(cls, a: Pairs, plain: Array) -> Sum:
+        """Pairs: exact zeros have the sign that a kernel gave them, and what is not known is in doubt."""
+        known = np.isfinite(a.hi) & np.isfinite(a.lo) & np.isfinite(a.radius)
+        zero = known & (a.hi == 0) & (a.lo == 0) & (a.radius == 0)
+        hi, lo = np.where(zero, plain, np.where(known, a.hi, 0.0)), np.where(known, a.lo, 0.0)
+        return cls(hi, lo, np.where(known, a.radius, np.inf))
 
     @property
     def width(self) -> Array | float:
@@ -286,7 +294,7 @@ def _decide(y: Array, hi: Array, lo: Array | None, radius: Any, rounded: bool) -
         slack = radius * (1 + 2.0**-40) + (np.asarray(radius) > 0) * 2.0**-104 * abs(top)
         low, high = nearest(top + (rest - slack), y.dtype), nearest(top + (rest + slack), y.dtype)
     y[...] = low
-    doubt = low != high
+    doubt = (low != high) | ((low == 0) & (np.signbit(low) != np.signbit(high)))
     if lo is not None:  # the scaling of a result that is subnormal rounds again
         doubt |= (abs(hi) < 2.0**-960) & (hi != 0)
     if doubt.any() or not np.isfinite(y).all() or not y.all():

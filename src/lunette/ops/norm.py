@@ -22,7 +22,7 @@ import numpy as np
 
 from lunette import _native
 from lunette.errors import ArgumentError, ShapeError, shown, speaking
-from lunette.number import Array, Number, anchor, cells_in, divide, exp, is_nan, log, total
+from lunette.number import Array, Number, anchor, cells_in, divide, exp, is_infinite, is_nan, like, log, primal, total
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, mul, sub
 from lunette.ops.glue import Glue, check_axis, make, shape_of
@@ -70,7 +70,9 @@ class AlongAxis(Glue):
             cells = list(rows[cell])
             pivot = next((c for c in cells if is_nan(c)), None)
             pivot = anchor(cells, greatest=True) if cells and pivot is None else pivot
-            out[cell] = self.row([c - pivot for c in cells])
+            # Infinite cells share, as those of smooth max do; nothing but minus infinity has no softmax.
+            first = pivot is not None and is_infinite(pivot) and primal(pivot) > 0
+            out[cell] = self.row([like(0, c) if first and c == pivot else c - pivot for c in cells])
         return y
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:

@@ -42,7 +42,7 @@ background:color-mix(in srgb,var(--heat) var(--much),var(--card));font-weight:60
 .heat .up span{writing-mode:vertical-rl;transform:rotate(180deg);display:inline-block;padding-top:4px}
 .legend{display:flex;flex-wrap:wrap;gap:16px;color:var(--muted);font-size:13px;margin:10px 0 0}
 .legend i{display:inline-block;width:13px;height:13px;border-radius:3px;margin-right:6px;vertical-align:-2px}
-.verdicts td{vertical-align:middle}.verdicts .wide{min-width:220px;width:36%}
+.verdicts td{vertical-align:middle}.verdicts .wide{min-width:min(220px,30vw);width:36%}.verdicts .words{min-width:260px}
 .verdicts .words{color:var(--muted)}.bad{color:var(--red);font-weight:600}
 .pieces{display:flex;gap:1px;height:12px;border-radius:4px;overflow:hidden}.pieces i{min-width:3px}
 .three{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:22px}
