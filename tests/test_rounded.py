@@ -449,6 +449,67 @@ def test_sums_decide_nearly_every_cell_of_a_derivative(name: str, dtype: Any) ->
     assert COUNTS["outputs"] >= x.size and COUNTS["undecided"] <= 16
 
 
+def test_what_is_next_to_the_middle_of_two_narrow_floats_is_rounded_once() -> None:
+    """Rounded to a double first, it would be that middle."""
+    e, f = 2.0**-23, partial(np.array, dtype=np.float32)
+    x, t = f([[[255, 255, 0]]]), f([[[1, 1 + 3 * e, 0]]])
+    assert ln.smooth_max_pool_jvp((x, f(1)), (t, None), kernel=3, arithmetic="rounded") == f(1 + e)
+    x, g = f([[[2, 1]]]), f([[[1 + e, e / 2, 0]]])
+    (y,) = ln.lp_pool_vjp((x,), g, kernel=2, stride=1, padding=1, p=100, arithmetic="rounded")
+    assert y[0, 0, 0] == f(1 + e)
+
+
+def test_subnormals_beside_large_numbers_are_kept() -> None:
+    tiny, one = 5e-324, np.ones((1, 1, 1))
+    assert ln.conv(np.array([[[tiny, 1.0]]]), one, arithmetic="rounded").tolist() == [[[tiny, 1.0]]]
+    g = np.array([[[3 * tiny, 1e5]]])
+    (y,) = ln.max_pool_vjp((np.array([[[1.0, 2.0]]]),), g, kernel=1, arithmetic="rounded")
+    assert np.array_equal(y, g)
+    (y,) = ln.avg_pool_vjp((np.zeros((1, 1, 4)),), np.array([[[7 * tiny, 1e5]]]), kernel=2, arithmetic="rounded")
+    assert y.ravel().tolist() == [4 * tiny, 4 * tiny, 5e4, 5e4]
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_infinite_cells_share_a_derivative_and_infinite_cotangents_arrive(dtype: Any) -> None:
+    inf = np.inf
+    x, t = np.array([[[inf, 1, inf, -inf]]], dtype), np.array([[[1, 2, 4, 8]]], dtype)
+    assert ln.lp_pool_jvp((x,), (t,), kernel=4, arithmetic="rounded") == dtype(-1)
+    assert ln.smooth_max_pool_jvp((x, dtype(1)), (t, None), kernel=4, arithmetic="rounded") == dtype(2.5)
+    g = np.array([[[1, 3]]], dtype)
+    x = np.array([[[-inf, -inf, inf, 2]]], dtype)
+    of_x, _ = ln.smooth_max_pool_vjp((x, dtype(1)), g, kernel=2, arithmetic="rounded")
+    assert of_x.ravel().tolist() == [0.5, 0.5, 3, 0]
+    g = np.array([[[inf, 1]]], dtype)
+    options = {"kernel": 3, "stride": 3, "padding": 1, "count_include_pad": False}
+    (y,) = ln.avg_pool_vjp((np.zeros((1, 1, 5), dtype),), g, arithmetic="rounded", **options)
+    assert np.array_equal(y[0, 0], np.array([inf, inf, 1 / 3, 1 / 3, 1 / 3], dtype))
+    (y,) = ln.max_pool_vjp((np.ones((1, 1, 3), dtype),), g[..., :1], kernel=3, ties="split", arithmetic="rounded")
+    assert (y == inf).all()
+
+
+def test_huge_cotangents_of_beta_add_up_beyond_all_floats() -> None:
+    huge, x = 1.7e308, np.zeros((1, 1, 4))
+    _, of_beta = ln.smooth_max_pool_vjp((x, 0.1), np.array([[[huge, -huge]]]), kernel=2, arithmetic="rounded")
+    assert of_beta == 0
+    _, of_beta = ln.smooth_max_pool_vjp((x, 1.0), np.array([[[huge, 2e-1 * huge]]]), kernel=2, arithmetic="rounded")
+    assert np.isfinite(of_beta)
+    _, of_beta = ln.smooth_max_pool_vjp((x, 0.1), np.array([[[huge, huge]]]), kernel=2, arithmetic="rounded")
+    assert of_beta == -np.inf
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=lambda t: t.__name__)
+def test_values_of_wide_planes_are_not_computed_one_by_one(dtype: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 3, 12, 12)).astype(dtype)
+    COUNTS.clear()
+    y = ln.smooth_max_pool(x, 3, beta=100.0, stride=1, padding=1, arithmetic="rounded")
+    z = ln.lp_pool(x, 3, p=64, stride=1, padding=1, arithmetic="rounded")
+    assert COUNTS["outputs"] == 2 * x.size and COUNTS["undecided"] <= 16
+    options = options_of(SmoothMaxPool, Case((), {"kernel": 3, "stride": 1, "padding": 1}))
+    same_bits(y[:, :1], truth(SmoothMaxPool, [x[:, :1], np.asarray(dtype(100.0))], options))
+    options = options_of(LpPool, Case((), {"kernel": 3, "stride": 1, "padding": 1, "p": 64}))
+    same_bits(z[:, :1], truth(LpPool, [x[:, :1]], options))
+
+
 @pytest.mark.parametrize("arithmetic", ["rounded", "interval"])
 def test_an_argument_that_is_absent_has_no_derivative(arithmetic: str) -> None:
     x, w = np.ones((1, 1, 3)), np.ones((1, 1, 2))

@@ -493,6 +493,8 @@ def is_infinite(a: Number) -> bool:
     a = primal(a)
     if isinstance(a, Decimal):
         return a.is_infinite()
+    if isinstance(a, flint.arb):
+        return bool(a.is_exact()) and not a.is_finite() and not a.is_nan()
     return is_float(a) and math.isinf(a)
 
 
@@ -557,6 +559,8 @@ def like(value: Number, cell: Number) -> Number:
                 return type(cell)(value)
             except OverflowError:
                 return type(cell)(math.inf if value > 0 else -math.inf)
+    if isinstance(value, int) and isinstance(cell, flint.arb):
+        return flint.arb(value)
     if isinstance(value, int) or not math.isfinite(value):
         return Decimal(float(value)) if isinstance(cell, Decimal) and not isinstance(value, int) else value
     q = Fraction(value) if isinstance(value, Fraction) else Fraction(float(value))

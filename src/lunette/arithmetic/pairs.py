@@ -152,8 +152,11 @@ def logarithm(s: Pairs) -> Pairs:
 def total(a: Pairs) -> Pairs:
     """The sum of all cells, as if it were rounded twice."""
     terms = [*a.hi.ravel().tolist(), *a.lo.ravel().tolist()]
-    hi = fsum(terms)
-    lo = fsum([*terms, -hi])
+    try:
+        hi = fsum(terms)
+        lo = fsum([*terms, -hi])
+    except (OverflowError, ValueError):  # beyond all floats, or infinities
+        return Pairs.of(np.array(np.nan))
     return Pairs(np.array(hi), np.array(lo), np.asarray(a.radius.sum() * (1 + a.hi.size * U) + U * abs(lo)))
 
 

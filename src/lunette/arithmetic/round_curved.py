@@ -81,6 +81,17 @@ def _is_calm(x: Array, beta: Array) -> bool:
     return bool(np.isfinite(x).all() and abs(float(beta)) * abs(x).max(initial=0) <= 200)
 
 
+@sum_of.register(SmoothMaxPool)
+def _(op: SmoothMaxPool, task: Task, *arrays: Array | None) -> Sum | None:
+    x, beta = arrays
+    assert x is not None and beta is not None
+    if not _is_listed(op, x):
+        return None
+    soft = Softened.of(op, x, beta)
+    y = soft.middle + logarithm(soft.s) / soft.beta
+    return Sum.of(y, np.zeros(()))
+
+
 @push_of.register(SmoothMaxPool)
 def _(op: SmoothMaxPool, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
     (x, beta), (t, t_beta) = primals, tangents

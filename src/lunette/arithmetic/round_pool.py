@@ -21,6 +21,7 @@ from lunette.arithmetic.round_values import counts_of, divisors_of, space_of
 from lunette.arithmetic.rounded import (
     Arrays,
     Task,
+    finite,
     nearest_at,
     nearest_pull,
     nearest_push,
@@ -110,11 +111,11 @@ def _pulled(
         if whole is None:
             return None
         return replace(whole, radius=whole.width + 2.0**-52 * readers * task.greatest(share.hi))
-    low = pull(np.broadcast_to(share.lo, g.shape).copy())
+    low = pull(np.broadcast_to(finite(share.lo), g.shape).copy())
     if low is None:
         return None
     both = whole.plus(low)
-    return replace(both, radius=both.width + readers * np.max(share.width))
+    return replace(both, radius=both.width + readers * np.max(finite(np.asarray(share.width))))
 
 
 # ---- max

@@ -94,8 +94,7 @@ def rounded(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -
     known = _known(kind, operands, options)
     if known is not None:
         bound, driver = known
-        y, doubt = driver(*operands)
-        return _finished(Task(bound, y.dtype), y, doubt, *operands)
+        return _completed(bound, driver(*operands), operands)
     call = prepare(Request(kind, tuple(operands), "rounded", options))
     if call.dtype == OBJECT and any(isinstance(v, float) for a in call.arrays if a is not None for v in a.flat):
         return _of_floats(kind, call, options)
@@ -162,7 +161,7 @@ def round_call(call: Call) -> Array:
         return np.empty(bound.out, dtype)
     driver = DRIVERS.get(bound) or DRIVERS.keep(bound, driver_of(bound.op, bound, dtype))
     if driver is not None:
-        return _finished(Task(bound, dtype), *driver(*call.arrays), *call.arrays)
+        return _completed(bound, driver(*call.arrays), call.arrays)
     if _is_planar(bound.op) and (dtype != DOUBLE or _is_curved(bound.op)):
         return _by_planes(bound, dtype, call.arrays)
     integers = bound.op.integers
@@ -183,6 +182,25 @@ def _round(task: Task, arrays: Arrays) -> Array:
     if doubt.size and task.sums.coarse:
         doubt = look_again(op, task, y, doubt, *arrays)
     return _finished(task, y, doubt, *arrays)
+
+
+def _completed(bound: Bound, decided: Decided, arrays: Arrays) -> Array:
+    """What a driver gave: planes where it leaves much in doubt once more in the fine way, the rest cell by cell."""
+    y, doubt = decided
+    task = Task(bound, y.dtype)
+    if doubt.size <= FEW or not _is_curved(bound.op):
+        return _finished(task, y, doubt, *arrays)
+    x, *more = arrays
+    assert x is not None
+    lead = len(bound.batch) + 1
+    cells = prod(bound.out[lead:])
+    some = np.unique(doubt // cells)
+    shapes = ((1, *x.shape[lead:]), *bound.shapes[1:])
+    part = replace(bound, batch=(some.size,), shapes=shapes, out=(some.size, *bound.op.shape(*shapes)))
+    planes = x.reshape(-1, 1, *x.shape[lead:])[some]
+    y.reshape(-1, cells)[some] = _by_planes(part, y.dtype, [planes, *more]).reshape(-1, cells)
+    COUNTS["outputs"] += y.size - some.size * cells
+    return y
 
 
 def _finished(task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:

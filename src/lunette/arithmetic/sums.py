@@ -165,7 +165,8 @@ def _sliced(kernel: Callable[..., None], factors: Sequence[Array], out: Shape, t
     if bits <= 8:
         return None
     strange = not all(np.isfinite(f).all() for f in factors)
-    scaled = [_scaled(np.where(np.isfinite(f), f, 0.0) if strange else f) for f in factors]
+    given = [np.where(np.isfinite(f), f, 0.0) if strange else f for f in factors]
+    scaled = [_scaled(f) for f in given]
     exponent = sum(e for _, e in scaled)
     if any(abs(e) > ROOM for _, e in scaled) or abs(exponent) > ROOM:
         return None
@@ -181,6 +182,8 @@ def _sliced(kernel: Callable[..., None], factors: Sequence[Array], out: Shape, t
     # lo is exact while it is one error, and then off by fewer than n^2 roundings of parts <= 2*terms*2^-53.
     left = len(rest) * 2.0 ** -(2 * bits + 1) * gamma(height(terms), U) * (1 + 2.0**-20)
     radius: Any = terms * (left + (2 * n * n * U * U if n > 2 and lo.any() else 0.0))
+    if any(e > 0 and (np.ldexp(s, e) != f).any() for f, (s, e) in zip(given, scaled, strict=True)):
+        radius = radius + 2 * terms * 2.0**-1074  # what scaling took from the least cells
     result = Sum(np.ldexp(hi, exponent), np.ldexp(lo, exponent), np.ldexp(radius, exponent))
     return _with_signs(result, kernel, factors, strange)
 
@@ -292,7 +295,7 @@ def _decide(y: Array, hi: Array, lo: Array | None, radius: Any, rounded: bool) -
         top = hi + lo
         rest = sum_error(hi, lo, top)
         slack = radius * (1 + 2.0**-40) + (np.asarray(radius) > 0) * 2.0**-104 * abs(top)
-        low, high = nearest(top + (rest - slack), y.dtype), nearest(top + (rest + slack), y.dtype)
+        low, high = (nearest(_for_rounding(top, e, y.dtype), y.dtype) for e in (rest - slack, rest + slack))
     y[...] = low
     doubt = (low != high) | ((low == 0) & (np.signbit(low) != np.signbit(high)))
     if lo is not None:  # the scaling of a result that is subnormal rounds again
@@ -304,6 +307,19 @@ def _decide(y: Array, hi: Array, lo: Array | None, radius: Any, rounded: bool) -
     return np.flatnonzero(doubt)
 
 
+def _for_rounding(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
+    """A + b, so that rounding it to a dtype rounds once."""
+    s = a + b
+    return s if dtype == DOUBLE else _to_odd(s, sum_error(a, b, s))
+
+
+def _to_odd(a: Array, rest: Array) -> Array:
+    """Floats next to a + rest, odd unless that is one: rounding them again knows the side."""
+    a = np.asarray(a)
+    inexact = np.isfinite(a) & (rest != 0) & (a.view(np.int64) % 2 == 0)
+    return np.where(inexact, np.nextafter(a, np.copysign(np.inf, rest)), a)
+
+
 def settle(s: Sum, y: Array, doubt: Array) -> Array:
     """Fill in the places in doubt that are quotients of exact numbers; the rest of the places."""
     assert s.quotient is not None
@@ -312,10 +328,7 @@ def settle(s: Sum, y: Array, doubt: Array) -> Array:
     q = n / d
     p, e = product(q, d)
     rest = np.sign((n - p) - e) * np.sign(d)  # the quotient is that side of q
-    # Rounded to odd, so that rounding again knows the side.
-    even = q.view(np.int64) % 2 == 0
-    odd = np.where(even & (rest != 0), np.nextafter(q, np.copysign(np.inf, rest)), q)
-    y.ravel()[doubt[known]] = nearest(odd, y.dtype)[known]
+    y.ravel()[doubt[known]] = nearest(_to_odd(q, rest), y.dtype)[known]
     return np.asarray(doubt[~np.asarray(known)] if np.ndim(known) else doubt)
 
 

@@ -152,6 +152,8 @@ class Program:
         """
         with speaking("Program.run"):
             check_name(arithmetic)
+        if any(isinstance(a, Interval) for a in (*inputs, *named.values())):
+            arithmetic = "interval"  # as of every operator
         if arithmetic == "fast":
             return self(*inputs, **named)
 
@@ -204,6 +206,9 @@ class Program:
             given = [*inputs, *(named[k] for k in self._names[len(inputs) :] if k is not None)]
             arrays, kinds = [], []
             for a, n in zip(given, self._inputs, strict=True):
+                if isinstance(a, Interval):
+                    hint = "Program.run takes boxes; derivatives of boxes are those of single operators, such as ln.conv_vjp."
+                    raise DTypeError("G9", f"{n.name} as an array", "a box", hint)
                 a = np.asarray(as_dtype(a, n.dtype), n.dtype) if is_real(a) and n.shape == () else a
                 if isinstance(a, np.ndarray) and n.dtype.kind == "f" and a.dtype.kind in "iubc":
                     check_input_dtype(n, a.dtype)
