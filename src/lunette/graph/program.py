@@ -207,7 +207,7 @@ class Program:
             arrays, kinds = [], []
             for a, n in zip(given, self._inputs, strict=True):
                 if isinstance(a, Interval):
-                    hint = "Program.run takes boxes; derivatives of boxes are those of single operators, such as ln.conv_vjp."
+                    hint = "Program.run takes boxes; single operators have derivatives of them: ln.conv_vjp."
                     raise DTypeError("G9", f"{n.name} as an array", "a box", hint)
                 a = np.asarray(as_dtype(a, n.dtype), n.dtype) if is_real(a) and n.shape == () else a
                 if isinstance(a, np.ndarray) and n.dtype.kind == "f" and a.dtype.kind in "iubc":
