@@ -129,7 +129,7 @@ def exponential(z: Pairs) -> Pairs:
     top = z.hi + z.lo
     rest = sum_error(z.hi, z.lo, top)
     inside = (abs(top) <= MOST) & (z.radius <= 0.5)
-    a, b = (np.ascontiguousarray(np.where(inside, v, 0.0)) for v in (top, rest))
+    a, b = (np.asarray(np.where(inside, v, 0.0), order="C") for v in (top, rest))
     hi, lo = np.empty(a.shape), np.empty(a.shape)
     _native.exponentials(a.size)(a, b, hi, lo)
     vanished = top + z.radius < -MOST

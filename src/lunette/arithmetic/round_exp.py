@@ -102,7 +102,7 @@ def _alone(op: Glue, task: Task, row: Array) -> Array:
 
 def _plain(forward: Any, x: Array) -> Array:
     y = np.empty(x.shape)
-    forward(np.ascontiguousarray(x), y)
+    forward(np.asarray(x, order="C"), y)
     return y
 
 
@@ -157,7 +157,8 @@ def _bounder(op: Unary, bound: Bound, dtype: np.dtype[Any]) -> Bounder:
     def bounds(call: Call, boxes: Boxes) -> Interval | None:
         (box,) = boxes
         assert box is not None
-        (lo, low_known), (hi, high_known) = end(box.lo, True), end(box.hi, False)
+        with np.errstate(all="ignore"):
+            (lo, low_known), (hi, high_known) = end(box.lo, True), end(box.hi, False)
         rest = ~(low_known & high_known)
         if rest.any():
             cells = each(Interval, box.lo[rest].astype(object), box.hi[rest].astype(object))
@@ -165,7 +166,7 @@ def _bounder(op: Unary, bound: Bound, dtype: np.dtype[Any]) -> Bounder:
             y = each(Interval.of, np.asarray(op.spec(cells), object))
             lo[rest] = each(lambda v: below(v.lo), y).astype(float)
             hi[rest] = each(lambda v: above(v.hi), y).astype(float)
-        return Interval.between(lo, hi)
+        return outward.rounded(lo, hi, dtype)
 
     return bounds
 

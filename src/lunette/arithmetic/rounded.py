@@ -198,7 +198,8 @@ def _completed(bound: Bound, decided: Decided, arrays: Arrays) -> Array:
     shapes = ((1, *x.shape[lead:]), *bound.shapes[1:])
     part = replace(bound, batch=(some.size,), shapes=shapes, out=(some.size, *bound.op.shape(*shapes)))
     planes = x.reshape(-1, 1, *x.shape[lead:])[some]
-    y.reshape(-1, cells)[some] = _by_planes(part, y.dtype, [planes, *more]).reshape(-1, cells)
+    with computing(type(bound.op), bound.d, *arrays):
+        y.reshape(-1, cells)[some] = _by_planes(part, y.dtype, [planes, *more]).reshape(-1, cells)
     COUNTS["outputs"] += y.size - some.size * cells
     return y
 

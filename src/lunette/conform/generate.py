@@ -365,6 +365,20 @@ def _one_window_of(op: str, space: Space) -> Iterator[Corner]:
             yield (shape,), options, dtype, data, None
 
 
+def _special_windows(op: str, space: Space) -> Iterator[Corner]:
+    """Windows with NaN and infinities, at the border too, in every mode: thinning may leave none of them."""
+    if space.thin == 1:
+        return
+    d = space.ranks[0]
+    if op == "max_pool":
+        padded: dict[str, Any] = {"kernel": (1,) * (d - 1) + (2,), "padding": ((0, 0),) * (d - 1) + ((1, 1),)}
+        yield ((4, 3, *(1,) * (d - 1), 2),), padded, space.dtypes[0], "infinite", None
+    for shapes, options, dtype, data, only in _one_window_of(op, space):
+        usual = options.get("p", 2.0) == 2.0 and dtype == space.dtypes[0]
+        if data in ("nan", "infinite") and shapes[0][-1] == 3 and usual:
+            yield shapes, options, dtype, data, only
+
+
 CORNERS: list[Family] = [  # what takes long begins early
     _huge_kernels,
     _long_sums,
@@ -372,6 +386,7 @@ CORNERS: list[Family] = [  # what takes long begins early
     _too_large,
     _nothing,
     _one_window_of,
+    _special_windows,
 ]
-FEW = (_huge_kernels, _long_sums, _too_large)
+FEW = (_huge_kernels, _long_sums, _too_large, _special_windows)
 """Families of a few cases each, which are never thinned."""
