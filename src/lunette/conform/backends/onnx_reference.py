@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from math import prod
 from typing import Any
 
 from lunette.conform.backends.onnx_model import OnnxBackend
@@ -20,8 +21,8 @@ class OnnxReference(OnnxBackend):
     default_cases = 1400
 
     def supports(self, case: Case) -> str | None:
-        """Nothing large: it is written in Python, cell by cell."""
-        if case.size > MOST_CELLS:
+        """Nothing large: it is written in Python, cell by cell, and makes windows whole, padding included."""
+        if max(case.size, prod(case.options.get("kernel", ()))) > MOST_CELLS:
             return "too large for a reference in Python"
         return super().supports(case)
 
