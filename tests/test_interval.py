@@ -30,7 +30,7 @@ from lunette.op import Case, Op, apply
 from lunette.ops import ALL, GLUE, AvgPool, Conv, ConvTranspose, LpPool, SmoothMaxPool
 from lunette.ops.binary import Add, Div, Mul
 from lunette.ops.glue import Glue
-from lunette.ops.unary import Exp, Neg, Relu
+from lunette.ops.unary import Exp, Log, Neg, Relu, Sigmoid, Tanh, Unary
 
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in ALL for k, c in kind.cases.items()]
 GLUE_CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in GLUE for k, c in kind.cases.items()]
@@ -563,6 +563,18 @@ def test_a_box_is_convenient() -> None:
     assert 0.1 not in Interval(np.full(2, 0.1, np.float32))
     with pytest.raises(TypeError):
         iter(box)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [Exp, Log, Sigmoid, Tanh])
+def test_ends_of_functions_are_next_to_the_exact_ones(kind: type[Unary], dtype: Any) -> None:
+    rng = np.random.default_rng(3)
+    x = (rng.standard_normal(500) * 10.0 ** rng.integers(-8, 3, 500)).astype(dtype)
+    x = np.sort(abs(x) if kind is Log else x)
+    box = apply(kind, [Interval(x[:-1], x[1:])], "interval")
+    low, high = (apply(kind, [v], "rounded") for v in (x[:-1], x[1:]))  # the nearest floats
+    assert ((box.lo == low) | (box.lo == np.nextafter(low, dtype(-np.inf)))).all()
+    assert ((box.hi == high) | (box.hi == np.nextafter(high, dtype(np.inf)))).all()
 
 
 def test_refusals() -> None:

@@ -114,8 +114,8 @@ class Pairs:
         """These where chosen, and one exact number elsewhere."""
         return Pairs(*(np.where(chosen, v, o) for v, o in ((self.hi, other), (self.lo, 0.0), (self.radius, 0.0))))
 
-    def reshape(self, *shape: int) -> Pairs:
-        return Pairs(*(np.broadcast_to(v, self.hi.shape).reshape(shape) for v in (self.hi, self.lo, self.radius)))
+    def moveaxis(self, source: int, target: int) -> Pairs:
+        return Pairs(*(np.moveaxis(v, source, target) for v in (self.hi, self.lo, self.radius)))
 
 
 # ---- functions

@@ -1,4 +1,4 @@
-"""Smooth max and Lp in rounded arithmetic: their derivatives, and norms of doubles that have no driver.
+"""Smooth max and Lp in rounded arithmetic: their derivatives, and values where the compiled drivers are out of range.
 
 With e = exp(beta*(x - c)), whatever c is, and s the sum of e over a window, the derivative of smooth max is the sum of
 e*t over the window by s. With b = sign(x)*|x|^(p-1) and n = (the sum of |x|^p)^(1/p), whatever all cells are divided
@@ -154,12 +154,11 @@ class Norms:
 
     @classmethod
     def of(cls, op: LpPool, x: Array) -> Norms:
-        sizes = abs(np.where(np.isfinite(x), x, 0.0))
+        sizes, zero = abs(np.where(np.isfinite(x), x, 0.0)), x == 0
         scale = np.frexp(sizes.max(axis=_by_plane(op, x), keepdims=True, initial=0))[1]
         small = np.ldexp(sizes, -scale)
         seen = np.isfinite(x) & (small > 2.0**-900)  # and not rounded
-        logs = logarithm(Pairs.of(np.where((sizes == 0) & np.isfinite(x), 1.0, np.where(seen, small, np.nan))))
-        zero = (sizes == 0) & np.isfinite(x)
+        logs = logarithm(Pairs.of(np.where(zero, 1.0, np.where(seen, small, np.nan))))
         powers = exponential(logs * Pairs.of(float(op.p))).where(~zero, 0.0)
         return cls(logs, zero, _over_windows(op, x, powers), scale)
 

@@ -125,9 +125,7 @@ def _(op: AlongAxis, task: Task, *arrays: Array | None) -> Sum | None:
     special = np.broadcast_to(~np.isfinite(top), x.shape)  # NaN, or nothing else than infinities
     shifted = Pairs.of(np.where(absent, 0.0, x)) - Pairs.of(np.where(np.isfinite(top), top, 0.0))
     e = exponential(shifted).where(~absent, 0.0)
-    last = Pairs(*(np.moveaxis(v, op.axis, -1) for v in (e.hi, e.lo, e.radius)))
-    s = gathered(last, [Reads.of_all(x.shape[op.axis])])
-    s = Pairs(*(np.moveaxis(v, -1, op.axis) for v in (s.hi, s.lo, s.radius)))
+    s = gathered(e.moveaxis(op.axis, -1), [Reads.of_all(x.shape[op.axis])]).moveaxis(-1, op.axis)
     y = shifted - logarithm(s) if op.logarithm else e / s
     special = special | absent
     found = Sum.of(y, np.zeros(()))
