@@ -183,7 +183,6 @@ def test_a_forked_child_computes_too() -> None:
     """)
 
 
-@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="forks may leave its allocator locked")
 def test_a_child_forked_in_the_middle_of_a_kernel_computes_too() -> None:
     """Other threads of the parent are inside kernels, and hold its pool, when the child is made."""
     in_a_process("""
