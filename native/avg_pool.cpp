@@ -1,4 +1,5 @@
 // The mean of each window, and its adjoint.
+#include "long_sum.hpp"
 #include "operators.hpp"
 #include "sum.hpp"
 #include "tiles.hpp"
@@ -121,7 +122,7 @@ T mean_again(const Pool& pool, const T* x, i64 output, T by) {
     i64 seen = 0;
     each_cell(pool, output, [&](i64 i) {
         block += x[i] * scale;
-        if (++seen % block_terms == 0) total += block, block = 0;
+        if (++seen % sum_block == 0) total += block, block = 0;
     });
     const T mean = static_cast<T>(std::ldexp((total + block) / by, shift));
     // Rounding may not push the mean of finite cells over the edge.
@@ -183,13 +184,14 @@ void avg_pool_vjp(const Pool& pool, i64 planes, const T* g, T* dx, Mean mean, T 
     if (planes == 0 || pool.cells_in == 0) return;
     if (pool.cells_out == 0 || !pool.transposed) {
         // Tables that do not step evenly: cell by cell.
-        std::memset(static_cast<void*>(dx), 0, planes * pool.cells_in * sizeof(T));
-        for (i64 p = 0; p < planes; ++p)
+        return parallel_for(planes, [&](i64 p) {
+            Deposits<T> deposits(dx + p * pool.cells_in, scratch(Deposits<T>::bytes(pool.cells_in)), 0, pool.cells_in);
             for (i64 o = 0; o < pool.cells_out; ++o) {
-                T share = g[p * pool.cells_out + o] / divisor_of(pool, o, mean, divisor);
-                each_cell(pool, o, [&](i64 i) { dx[p * pool.cells_in + i] += share; });
+                const T share = g[p * pool.cells_out + o] / divisor_of(pool, o, mean, divisor);
+                each_cell(pool, o, [&](i64 i) { deposits.add(i, share); });
             }
-        return;
+            deposits.finish();
+        });
     }
     const Divider<T> divide(pool, mean, divisor);
     if (pool.rank == 1 && pool.axes[0].whole)

@@ -50,6 +50,21 @@ void fits(bool ok) {
     if (!ok) throw std::invalid_argument("the arrays do not fit the kernel");
 }
 
+using Sizes = std::vector<i64>;
+
+// The number of elements of an array, whose bytes can be counted, too.
+i64 product(const Sizes& sizes) {
+    i64 p = 1;
+    for (i64 n : sizes) {
+        fits(n >= 0);
+        if (n == 0) return 0;
+    }
+    for (i64 n : sizes)
+        if (__builtin_mul_overflow(p, n, &p)) fits(false);
+    fits(p <= most_elements);
+    return p;
+}
+
 void call(const Task& task, nb::args given) {
     fits(given.size() == task.args.size() && given.size() <= most_args);
     std::optional<Buffer> buffers[most_args];
@@ -125,7 +140,8 @@ using Tables = std::shared_ptr<PoolTables>;
 struct Pools {
     Tables tables;
     i64 planes, n, m;  // cells of all planes, before and behind
-    Pools(Tables t, i64 p) : tables(t), planes(p), n(p * t->pool().cells_in), m(p * t->pool().cells_out) {}
+    Pools(Tables t, i64 p)
+        : tables(t), planes(p), n(product({p, t->pool().cells_in})), m(product({p, t->pool().cells_out})) {}
     const Pool& pool() const { return tables->pool(); }
 };
 
@@ -360,20 +376,20 @@ void bind_arithmetics(nb::module_& m) {
 struct Convs {
     std::shared_ptr<std::vector<ConvAxis>> axes = std::make_shared<std::vector<ConvAxis>>();
     Conv conv;
-    i64 x, w, y, cells;  // elements of the arrays, and of one channel of y
+    i64 x, w, y;  // elements of the arrays
 
     using Axes = std::vector<std::tuple<i64, i64, i64, i64, i64, i64>>;
     Convs(const Axes& list, i64 groups, i64 batch, i64 cin, i64 cout) {
-        i64 n_cells = 1, kernel_cells = 1;
-        cells = 1;
+        Sizes ns{batch, cin}, ms{batch, cout}, ks;
         for (const auto& [n, m, kernel, stride, dilation, lo] : list) {
             fits(n >= 0 && m >= 1 && kernel >= 1 && stride >= 1 && dilation >= 1 && lo >= 0);
             axes->push_back({n, m, kernel, stride, dilation, lo});
-            n_cells *= n, kernel_cells *= kernel, cells *= m;
+            ns.push_back(n), ks.push_back(kernel), ms.push_back(m);
         }
         fits(groups >= 1 && batch >= 0 && cin >= 0 && cout >= 0 && cin % groups == 0 && cout % groups == 0);
         conv = {axes->data(), i64(axes->size()), groups, batch, cin, cout};
-        x = batch * cin * n_cells, w = cout * (cin / groups) * kernel_cells, y = batch * cout * cells;
+        ks.insert(ks.end(), {cout, cin / groups});
+        x = product(ns), w = product(ks), y = product(ms);
     }
 };
 
@@ -419,7 +435,8 @@ void bind_convs(nb::module_& m) {
         fits(batch >= 0 && m >= 0 && n >= 0 && k >= 0);
         return with_type(code, [=](auto zero) {
             using T = decltype(zero);
-            return task({in<T>(batch * m * k), in<T>(batch * k * n), maybe(in<T>(n)), out<T>(batch * m * n)},
+            const i64 x = product({batch, m, k}), y = product({batch, k, n}), z = product({batch, m, n});
+            return task({in<T>(x), in<T>(y), maybe(in<T>(n)), out<T>(z)},
                         [=](Args a) {
                 kernels().conv_of<T>().matmul(batch, m, n, k, turn_x, turn_y, a[0], m * k, a[1], k * n, a[2], relu,
                                               a[3]);
@@ -440,7 +457,7 @@ void bind_convs(nb::module_& m) {
     m.def("conv_bias_grad", [](char code, i64 batch, i64 channels, i64 cells) {
         return with_type(code, [=](auto zero) {
             using T = decltype(zero);
-            return task({in<T>(batch * channels * cells), out<T>(channels)}, [=](Args a) {
+            return task({in<T>(product({batch, channels, cells})), out<T>(channels)}, [=](Args a) {
                 kernels().conv_of<T>().conv_bias_grad(batch, channels, cells, a[0], a[1]);
             });
         });
@@ -449,23 +466,12 @@ void bind_convs(nb::module_& m) {
 
 // ---- what stands between convolutions and pools
 
-using Sizes = std::vector<i64>;
-
 // The place of a name in the list of an enum's names.
 template <class E>
 E named(const std::string& name, std::initializer_list<const char*> names) {
     auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) throw std::invalid_argument("no kernel is named " + name);
     return static_cast<E>(found - names.begin());
-}
-
-i64 product(const Sizes& sizes) {
-    i64 p = 1;
-    for (i64 n : sizes) {
-        fits(n >= 0);
-        if (__builtin_mul_overflow(p, n, &p)) fits(false);
-    }
-    return p;
 }
 
 // Two dense arrays against each other, as NumPy does it.
@@ -479,6 +485,9 @@ Walk broadcast(const Sizes& x, const Sizes& y) {
         axes[rank - k] = {n == 1 ? m : n, n == 1 ? 0 : a, m == 1 ? 0 : b};
         a *= n, b *= m;
     }
+    Sizes sizes;
+    for (const Walk::Axis& axis : axes) sizes.push_back(axis.size);
+    product(sizes);  // or it has more cells than can be counted
     return Walk(axes);
 }
 
@@ -656,6 +665,7 @@ void bind_glue(nb::module_& m) {
 }  // namespace
 
 NB_MODULE(_native, m) {
+    m.attr("SUM_BLOCK") = sum_block;
     m.def("instruction_set", [] { return kernels().name; });
     m.def("set_num_threads", [](int n) {
         if (n < 1) throw std::invalid_argument("set_num_threads needs at least 1 thread");

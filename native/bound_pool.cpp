@@ -96,7 +96,7 @@ double whole_sums(i64 n, const T* lo, const T* hi, T (&sums)[3], bool& positive)
     sums[0] = sums[1] = sums[2] = 0;
     auto top = splat<L>(T(0)), least = top;
     for (i64 j = 0; j < n;) {
-        const i64 end = std::min(n, j + block_terms * L);
+        const i64 end = std::min(n, j + sum_block * L);
         Vec<T, L> low[W]{}, high[W]{}, size[W]{};
         for (; j + W * L <= end; j += W * L)
             for (int w = 0; w < W; ++w) {

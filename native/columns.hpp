@@ -74,7 +74,7 @@ struct Columns {
 // Worth it where a product per residue would be many, or would have few cells or few rows; and sums must stay within
 // the bound of "fast": 256 terms, then blocks, then taps.
 inline bool by_columns(const Conv& c) {
-    if (c.rank == 0 || c.batch * c.cin * c.cout == 0) return false;
+    if (c.rank == 0 || any_zero(c.batch, c.cin, c.cout)) return false;
     i64 residues = 1, kernel = 1, cells = c.batch, n = 1;
     for (i64 a = 0; a < c.rank; ++a) {
         const ConvAxis& x = c.axes[a];
@@ -246,7 +246,7 @@ void input_grad_by_columns(const Conv& conv, const T* w, const T* g, const Epilo
     Columns z(conv);
     ColumnJob<T> job{z, w, g, e, dx};
     i64 threads = num_threads();
-    if (z.batch * z.groups * z.rows * z.kernel * z.channels * z.m < 200000) threads = 1;
+    if (work(z.batch, z.groups, z.rows, z.kernel, z.channels, z.m) < 200000) threads = 1;
     // Enough rows (j, k) for the packed lines of g to pay; more, smaller parts where there are threads to feed.
     i64 chunk = even_split(z.rows, most(1, up(512, z.kernel)));
     i64 bands = 1, parts = z.batch * z.groups * up(z.rows, chunk);

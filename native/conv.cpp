@@ -183,13 +183,15 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
     const Gather& z = p.z;
     constexpr i64 W = panel_width<T>;
     i64 blocks = p.blocks(), copied = p.copy_size();
-    bool deep = blocks > block_limit;  // then levels of block_limit blocks are added to the output one by one
+    const Ladder ladder(blocks);
+    bool deep = !ladder.one_level();
     i64 packed = p.packed ? w.panels.size * packed_panel<T> + W : 0;
     constexpr i64 gathered_pitch = block_terms + 16;  // not a power of two
     T* copy = workspace<T>(tile_slot, copied + packed + row_block * gathered_pitch);
     T *panels = copy + copied, *gathered = panels + packed;
     // Sums of panels that do not lie in one piece in the result.
-    T* sums = workspace<T>(sums_slot, w.panels.size * (blocks > 1 ? last - first : row_block) * W);
+    i64 level = w.panels.size * (blocks > 1 ? last - first : row_block) * W;
+    T* sums = workspace<T>(sums_slot, ladder.levels * level);
     int32_t even[packed_terms];
     for (i64 k = 0; k < packed_terms && p.packed; ++k) even[k] = int32_t(k * W);
     const T* in_end = in + z.in_size;
@@ -207,8 +209,7 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
                 copy_channel(w, in + (c + i) * z.in_channel, in_end, copy + i * p.channel);
         const int32_t *taps = p.off.data + t, *off = taps;
         if (p.packed) pack_panels(w, source, in_end, taps, n, panels), off = even;
-        bool fresh = k % block_limit == 0, done = k == blocks - 1;
-        bool flush = done || (k + 1) % block_limit == 0;
+        bool fresh = ladder.starts(k), done = k == blocks - 1;
         for (i64 m0 = first; m0 < last; m0 += row_block) {
             i64 count = least(row_block, last - m0), depth = a.depth;
             const T* first_row = rows + m0 * depth + (c * z.taps + t) * (Packed ? panel_rows : 1);
@@ -240,11 +241,14 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
                     bad |= column<Packed>(panel.vectors, job, count);
                     if (whole) continue;
                 }
-                if (flush)
-                    bad |= scatter(z, panel, runs, sum, count, k >= block_limit, done,
+                ladder.climb(k, [&](i64 l, bool empty) {
+                    T* from = sum + l * level;
+                    if (l + 1 < ladder.levels) return go_up(empty, count * W, from, from + level);
+                    bad |= scatter(z, panel, runs, from, count, !empty, done,
                                    Epilogue<T>{bias ? bias + m0 : nullptr,
                                                add ? add + m0 * z.out_channel : nullptr, e.relu},
                                    out + m0 * z.out_channel);
+                });
             }
         }
     }
@@ -272,7 +276,9 @@ bool run_across(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 firs
     constexpr i64 W = panel_width<T>, pitch = block_terms + 16;
     T* copy = workspace<T>(tile_slot, p.copy_size() + z.cells * pitch);
     T* cells = copy + p.copy_size();
-    T* sums = workspace<T>(sums_slot, (last - first) * z.cells * W);
+    const Ladder ladder(p.blocks());
+    const i64 level = (last - first) * z.cells * W;
+    T* sums = workspace<T>(sums_slot, (ladder.levels + 1) * level);  // the result on top
     int32_t even[block_terms];
     for (i64 k = 0; k < block_terms; ++k) even[k] = int32_t(k * W);
     const T* in_end = in + z.in_size;
@@ -288,10 +294,13 @@ bool run_across(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 firs
         for (i64 q = first; q < last; ++q) {
             T* sum = sums + (q - first) * z.cells * W;
             const T* panel = a.data + group * a.group + (q * a.depth + c * z.taps + t) * W;
-            Column<T> job{cells, pitch, even, n, panel, k ? sum : nullptr, nullptr, nullptr, sum, W, W, false, false};
+            const T* before = ladder.starts(k) ? nullptr : sum;
+            Column<T> job{cells, pitch, even, n, panel, before, nullptr, nullptr, sum, W, W, false, false};
             column<false>(int(up(least(W, z.rows - q * W), lanes<T>)), job, z.cells);
         }
+        ladder.climb(k, [&](i64 l, bool empty) { go_up(empty, level, sums + l * level, sums + (l + 1) * level); });
     }
+    sums += ladder.levels * level;
     bool bad = false;
     for (i64 m = first * W; m < least(z.rows, last * W); ++m) {
         i64 row = group * z.rows + m, at = row * z.out_channel;
@@ -325,14 +334,13 @@ T mended(T y, i64 n, Term term, Finish finish) {
             if (T v = term(i); v != 0 || !__builtin_signbit(v)) return y;
         return finish(T(-0.0));
     }
-    T level[3] = {T(-0.0), T(-0.0), T(-0.0)};  // a running sum of any length within the bound of "fast"
-    for (i64 i = 0; i < n;) {
-        level[0] += term(i);
-        if (level[0] != level[0]) return finish(level[0]);
-        if (++i % block_terms == 0) level[1] += level[0], level[0] = T(-0.0);
-        if (i % (block_terms * block_limit) == 0) level[2] += level[1], level[1] = T(-0.0);
+    LongSum<T> sum;
+    for (i64 i = 0; i < n; ++i) {
+        T v = term(i);
+        if (v != v) return finish(v);
+        sum.add(v);
     }
-    return finish(level[2] + (level[1] + level[0]));
+    return finish(sum.total());
 }
 
 // Only outputs that read an absent cell can be wrong.
@@ -397,14 +405,15 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
     }
     // Tasks: tiles x groups; where these are few, the rows are shared out too; where they are tiny, groups
     // are joined.
-    i64 tiles = p.tiles(), work = z.channels * z.taps * z.rows * most(1, z.cells / most(1, tiles));
+    i64 tiles = p.tiles();
+    double task_work = work(z.channels, z.taps, z.rows, most(1, z.cells / most(1, tiles)));
     i64 row_chunks = 1;
     if (tiles * z.groups < 2 * threads && threads > 1)
         row_chunks = least(up(2 * threads, tiles * z.groups), up(z.rows, 16));
     i64 height = across ? panel_height<T>(a.kind) : panel_rows;
     i64 row_chunk = up(up(z.rows, row_chunks), height) * height;
     row_chunks = up(z.rows, row_chunk);
-    i64 join = most(1, least(z.groups, least(300000 / most(1, work), up(z.groups * tiles, 4 * threads))));
+    i64 join = most(1, least(z.groups, least(i64(300000 / task_work), up(z.groups * tiles, 4 * threads))));
     i64 group_chunks = up(z.groups, join);
     i64 tasks = tiles * group_chunks * row_chunks;
     bool bad = false;
@@ -421,7 +430,7 @@ void run_gather(const Gather& z, const T* in, const T* w, const T* packed, Weigh
         }
         if (b) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
     };
-    if (threads == 1 || z.cells * z.channels * z.taps * z.rows * z.groups < 200000) {
+    if (threads == 1 || work(z.cells, z.channels, z.taps, z.rows, z.groups) < 200000) {
         for (i64 i = 0; i < tasks; ++i) task(i);
     } else {
         parallel_for(tasks, task);
@@ -443,7 +452,7 @@ inline Sizes sizes(const ConvAxis* axes, i64 d) {
 bool forward_gather(Gather& z, const Conv& c) {
     auto [axes, d, groups, batch, cin, cout] = c;
     Sizes s = sizes(axes, d);
-    if (batch * cin * cout * s.n * s.m * s.kernel == 0) return false;
+    if (any_zero(batch, cin, cout, s.n, s.m, s.kernel)) return false;
     z.groups = groups;
     z.rows = cout / groups, z.channels = cin / groups;
     z.in_size = batch * cin * s.n, z.in_channel = s.n, z.out_channel = s.m;
@@ -481,7 +490,7 @@ void fill(T* y, i64 batch, i64 channels, i64 cells, const Epilogue<T>& e) {
 bool residue_gather(Gather& z, i64 residue, const Conv& c) {
     auto [axes, d, groups, batch, cin, cout] = c;
     Sizes s = sizes(axes, d);
-    if (batch * cin * cout * s.n * s.m * s.kernel == 0) return false;
+    if (any_zero(batch, cin, cout, s.n, s.m, s.kernel)) return false;
     z.groups = groups, z.rows = cin / groups, z.channels = cout / groups;
     z.in_size = batch * cout * s.m, z.in_channel = s.m, z.out_channel = s.n;
     add_axis(z, Axis{batch, batch, 1, cout * s.m, cin * s.n, 0, 0, false}, 1, 0,
@@ -570,7 +579,7 @@ inline void sum_cells(int vectors, const T* a, i64 cells, const T* b, T* sums, b
 // The sums of one block of rows (j, t) over tiles first..last, in [channel panel][row][panel_width].
 template <class T>
 void sum_tiles(const Plan<T>& p, i64 group, i64 block, i64 first, i64 last, const T* x, const T* g, T* sums,
-               T* level) {
+               T* levels) {
     const Gather& z = p.z;
     constexpr i64 W = panel_width<T>;
     auto [c, t, n] = p.block(block);
@@ -578,7 +587,8 @@ void sum_tiles(const Plan<T>& p, i64 group, i64 block, i64 first, i64 last, cons
     x += group * z.channels * z.in_channel;
     g += group * z.rows * z.out_channel;
     i64 size = up(z.rows, W) * n * W;
-    T* into = last - first > block_limit ? level : sums;
+    const Ladder ladder(last - first);
+    T* into = ladder.one_level() ? sums : levels;
     for (i64 tile = first; tile < last; ++tile) {
         Work<T> w(p);
         set_tile(w, tile);
@@ -590,7 +600,7 @@ void sum_tiles(const Plan<T>& p, i64 group, i64 block, i64 first, i64 last, cons
         for (i64 i = 0; i < up(n, z.taps) && !p.straight; ++i)
             copy_channel(w, x + (c + i) * z.in_channel, x_end, copy + i * p.channel);
         pack_panels(w, p.straight ? x + c * z.in_channel : copy, x_end, p.off.data + t, n, panels);
-        bool fresh = (tile - first) % block_limit == 0;
+        bool fresh = ladder.starts(tile - first);
         for (i64 m = 0; m < z.rows; m += W) {
             i64 width = least(W, z.rows - m);
             int vectors = int(up(width, lanes<T>));
@@ -608,9 +618,10 @@ void sum_tiles(const Plan<T>& p, i64 group, i64 block, i64 first, i64 last, cons
                 r += rows;
             }
         }
-        if (into == sums || ((tile + 1 - first) % block_limit && tile + 1 < last)) continue;
-        bool start = tile - first < block_limit;
-        for (i64 i = 0; i < size; ++i) sums[i] = start ? level[i] : sums[i] + level[i];
+        if (into == sums) continue;
+        ladder.climb(tile - first, [&](i64 l, bool empty) {
+            go_up(empty, size, levels + l * size, l + 1 < ladder.levels ? levels + (l + 1) * size : sums);
+        });
     }
 }
 
@@ -649,7 +660,7 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     auto [axes, d, groups, batch, cin, cout] = conv;
     Sizes s = sizes(axes, d);
     i64 per_group = groups ? cin / groups : 0;
-    if (cout * per_group * s.kernel == 0) return;
+    if (any_zero(cout, per_group, s.kernel)) return;
     Gather z;
     bool empty = !forward_gather(z, conv);
     if (empty || z.taps < s.kernel)
@@ -669,7 +680,7 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     i64 tiles = p.tiles(), blocks = p.blocks();
     // Blocks of dw are independent. Where they are too few, the cells are shared out too, and the shares
     // added in order.
-    i64 shares = groups * blocks >= 2 * threads ? 1 : least(threads, tiles);
+    i64 shares = groups * blocks >= 2 * threads ? 1 : least(least(threads, tiles), 64);
     i64 size = up(z.rows, W) * W * packed_terms;
     if (shares > 1 && groups * blocks * shares * size > (i64(4) << 20)) shares = 1;
     T* all = shares > 1 ? workspace<T>(caller_slot, groups * blocks * shares * size) : nullptr;
@@ -697,12 +708,12 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     auto task = [&](i64 i) {
         i64 share = i % shares, block = i / shares % blocks, group = i / shares / blocks;
         i64 first = tiles * share / shares, last = tiles * (share + 1) / shares;
-        T* level = workspace<T>(sums_slot, 2 * size);
-        T* sums = shares > 1 ? all + i * size : level + size;
-        sum_tiles(p, group, block, first, last, x, g, sums, level);
+        T* own = workspace<T>(sums_slot, (Ladder(tiles).levels + 1) * size);
+        T* sums = shares > 1 ? all + i * size : own;
+        sum_tiles(p, group, block, first, last, x, g, sums, own + size);
         if (shares == 1) finish(group, block, sums);
     };
-    if (threads == 1 || z.cells * z.channels * z.taps * z.rows * groups < 200000)
+    if (threads == 1 || work(z.cells, z.channels, z.taps, z.rows, groups) < 200000)
         for (i64 i = 0; i < groups * blocks * shares; ++i) task(i);
     else parallel_for(groups * blocks * shares, task);
     if (shares > 1)
@@ -748,7 +759,7 @@ template <class T>
 void conv(const Conv& conv, const T* x, const T* w, const T* packed, const Epilogue<T>& e, T* y) {
     auto [axes, d, groups, batch, cin, cout] = conv;
     Sizes s = sizes(axes, d);
-    if (batch * cout * s.m == 0) return;
+    if (any_zero(batch, cout, s.m)) return;
     Gather z;
     if (!forward_gather(z, conv)) return fill(y, batch, cout, s.m, e);
     if (is_short_product(conv)) return short_product(conv, x, w, e, y);
@@ -759,7 +770,7 @@ template <class T>
 void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, const Epilogue<T>& e, T* dx) {
     auto [axes, d, groups, batch, cin, cout] = conv;
     Sizes s = sizes(axes, d);
-    if (batch * cin * s.n == 0) return;
+    if (any_zero(batch, cin, s.n)) return;
     if (by_columns(conv)) return input_grad_by_columns(conv, w, g, e, dx);
     i64 count = residues(conv);
     bool all_seen = true;
@@ -811,30 +822,31 @@ void conv_weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     weight_grad(conv, x, g, dw);
 }
 
-// db[c] = sum of g[c, o] over batch and cells, in four vectors of running sums, then block by block.
+// db[c] = sum of g[c, o] over batch and cells, in vectors as far as there are cells, the rest singly.
 template <class T>
 void conv_bias_grad(i64 batch, i64 channels, i64 cells, const T* g, T* db) {
-    constexpr i64 L = lanes<T>, B = 64 * L;
+    constexpr i64 L = lanes<T>, B = 512 * L;
     auto task = [&](i64 c) {
-        T all = T(-0.0);
+        LongSum<Vector<T>> wide;
+        LongSum<T> rest;
         for (i64 b = 0; b < batch; ++b) {
             const T* p = g + (b * channels + c) * cells;
-            for (i64 i = 0; i < cells; i += B) {
-                i64 n = least(B, cells - i), l = 0;
+            i64 i = 0;
+            while (i + L <= cells) {
                 Vector<T> acc[4];
                 for (auto& v : acc) v = broadcast(T(-0.0));
-                for (; l + 4 * L <= n; l += 4 * L)
-                    for (int v = 0; v < 4; ++v) acc[v] += load(p + i + l + v * L);
-                acc[0] = (acc[0] + acc[1]) + (acc[2] + acc[3]);
-                T sum = T(-0.0);
-                for (int k = 0; k < L; ++k) sum += acc[0][k];
-                for (; l < n; ++l) sum += p[i + l];
-                all += sum;
+                i64 end = least(cells, i + B);
+                for (; i + 4 * L <= end; i += 4 * L)
+                    for (int v = 0; v < 4; ++v) acc[v] += load(p + i + v * L);
+                for (; i + L <= end; i += L) acc[0] += load(p + i);
+                wide.add_block((acc[0] + acc[1]) + (acc[2] + acc[3]));
             }
+            for (; i < cells; ++i) rest.add(p[i]);
         }
-        db[c] = batch > 0 && cells > 0 ? all : T(0);
+        T sum = fold<int(L)>(wide.total(), [](auto a, auto b) { return a + b; }) + rest.total();
+        db[c] = batch > 0 && cells > 0 ? sum : T(0);
     };
-    if (batch * channels * cells < 100000)
+    if (work(batch, channels, cells) < 100000)
         for (i64 c = 0; c < channels; ++c) task(c);
     else parallel_for(channels, task);
 }

@@ -99,8 +99,8 @@ bool run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, con
     plan_lines(p);
     List<i64> place;
     places(z, place);
-    i64 threads = num_threads(), tiles = p.tiles(), work = z.cells / tiles * z.taps;
-    i64 join = most(1, least(up(z.groups, threads == 1 ? 1 : 4 * threads), 200000 / most(1, work)));
+    i64 threads = num_threads(), tiles = p.tiles();
+    i64 join = most(1, least(up(z.groups, threads == 1 ? 1 : 4 * threads), 200000 / most(1, z.cells / tiles * z.taps)));
     i64 chunks = up(z.groups, join);
     bool bad = false;
     auto task = [&](i64 i) {
@@ -118,23 +118,37 @@ bool run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, con
         }
         if (b) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
     };
-    if (threads == 1 || z.cells * z.taps * z.groups < 100000)
+    if (threads == 1 || work(z.cells, z.taps, z.groups) < 100000)
         for (i64 i = 0; i < tiles * chunks; ++i) task(i);
     else parallel_for(tiles * chunks, task);
     return bad;
 }
 
-// sums[t] += sum over the tile's cells of g * x_t, for N taps.
+// sums[t] (+)= sum over the tile's cells of g * x_t, for N taps. Short lines fill vectors badly, so what counts is how many
+// vectors are added up.
+inline constexpr i64 dot_vectors = 192, most_tile_vectors = 2048;
 template <int N, class T>
-void depthwise_dots(const Work<T>& w, const T* copy, const int32_t* off, const T* g, T* sums) {
+void depthwise_dots(const Work<T>& w, const T* copy, const int32_t* off, const T* g, bool fresh, T* sums) {
     constexpr i64 L = lanes<T>;
-    i64 pitch = w.p.z.col().out;
+    // Lanes one after another, and blocks of vectors, and then the tiles of a Ladder.
+    static_assert(dot_vectors + L + 2 * most_tile_vectors / dot_vectors + Ladder::few < sum_block);
+    i64 pitch = w.p.z.col().out, vectors = 0;
     Vector<T> acc[N];
+    auto flush = [&] {
+        for (int t = 0; t < N; ++t) {
+            T s = T(-0.0);
+            for (i64 l = 0; l < L; ++l) s += acc[t][l];
+            sums[t] = fresh ? s : sums[t] + s;
+            acc[t] = broadcast(T(-0.0));
+        }
+        fresh = false, vectors = 0;
+    };
     for (int t = 0; t < N; ++t) acc[t] = broadcast(T(-0.0));
     for (i64 i = 0; i < w.runs.size; ++i) {
         const Run& run = w.runs[i];
         const T *x = copy + run.from, *y = g + run.to;
         for (i64 l = 0; l < run.length; l += L) {
+            if (++vectors > dot_vectors) flush(), vectors = 1;
             Vector<T> v;
             if (pitch == 1 && l + L <= run.length) {
                 v = load(y + l);
@@ -147,11 +161,7 @@ void depthwise_dots(const Work<T>& w, const T* copy, const int32_t* off, const T
             for (int t = 0; t < N; ++t) acc[t] += v * load(x + off[t] + l);
         }
     }
-    for (int t = 0; t < N; ++t) {
-        T s = T(-0.0);
-        for (i64 l = 0; l < L; ++l) s += acc[t][l];
-        sums[t] += s;
-    }
+    flush();
 }
 
 template <class T>
@@ -165,9 +175,9 @@ bool depthwise_weight_grad(const Gather& z, const List<i64>& place, i64 kernel, 
     auto task = [&](i64 i) {
         Work<T> tile(p);
         T* copy = workspace<T>(tile_slot, p.copy_size());
-        T* sums = workspace<T>(sums_slot, join * z.taps);
-        i64 first = i * join, last = least(z.groups, first + join);
-        for (i64 k = 0; k < (last - first) * z.taps; ++k) sums[k] = T(-0.0);
+        const Ladder ladder(tiles);
+        i64 first = i * join, last = least(z.groups, first + join), size = (last - first) * z.taps;
+        T* sums = workspace<T>(sums_slot, (ladder.levels + 1) * size);  // the result on top
         for (i64 k = 0; k < 2 * panel_width<T>; ++k) copy[p.channel - 1 - k] = 0;  // read, times zero
         for (i64 t = 0; t < tiles; ++t) {
             set_tile(tile, t);
@@ -176,11 +186,14 @@ bool depthwise_weight_grad(const Gather& z, const List<i64>& place, i64 kernel, 
                 const T* y = g + c * z.out_channel;
                 T* s = sums + (c - first) * z.taps;
                 i64 k = 0;
-                for (; k + 9 <= z.taps; k += 9) depthwise_dots<9>(tile, copy, p.off.data + k, y, s + k);
-                for (; k + 4 <= z.taps; k += 4) depthwise_dots<4>(tile, copy, p.off.data + k, y, s + k);
-                for (; k < z.taps; ++k) depthwise_dots<1>(tile, copy, p.off.data + k, y, s + k);
+                bool fresh = ladder.starts(t);
+                for (; k + 9 <= z.taps; k += 9) depthwise_dots<9>(tile, copy, p.off.data + k, y, fresh, s + k);
+                for (; k + 4 <= z.taps; k += 4) depthwise_dots<4>(tile, copy, p.off.data + k, y, fresh, s + k);
+                for (; k < z.taps; ++k) depthwise_dots<1>(tile, copy, p.off.data + k, y, fresh, s + k);
             }
+            ladder.climb(t, [&](i64 l, bool empty) { go_up(empty, size, sums + l * size, sums + (l + 1) * size); });
         }
+        sums += ladder.levels * size;
         bool doubt = false;
         for (i64 c = first; c < last; ++c)
             for (i64 t = 0; t < z.taps; ++t) {
@@ -190,7 +203,7 @@ bool depthwise_weight_grad(const Gather& z, const List<i64>& place, i64 kernel, 
             }
         if (doubt) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
     };
-    if (threads == 1 || z.cells * z.taps * z.groups < 100000)
+    if (threads == 1 || work(z.cells, z.taps, z.groups) < 100000)
         for (i64 i = 0; i < chunks; ++i) task(i);
     else parallel_for(chunks, task);
     return bad;

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "kernels.hpp"
+#include "long_sum.hpp"
 #include "simd.hpp"
 #include "threads.hpp"
 
@@ -20,6 +20,16 @@ inline i64 up(i64 a, i64 b) { return (a + b - 1) / b; }  // a >= 0
 // The least size of a part that needs no more parts than parts of at_most.
 inline i64 even_split(i64 all, i64 at_most) { return up(all, up(all, most(1, least(at_most, all)))); }
 
+// Multiply-adds, or cells: only to compare with, so that it may be more than any integer holds.
+template <class... Sizes>
+inline double work(Sizes... sizes) {
+    return (double(sizes) * ...);
+}
+template <class... Sizes>
+inline bool any_zero(Sizes... sizes) {
+    return ((sizes == 0) || ...);
+}
+
 template <class T>
 using Vector = Vec<T, lanes<T>>;
 
@@ -29,11 +39,10 @@ inline constexpr int panel_vectors = 3;
 template <class T>
 inline constexpr int panel_width = panel_vectors * lanes<T>;
 
-// At most block_terms terms are added one after another, then at most block_limit such sums, then sums of
-// these: no sum is deeper than 512, and every further level holds 60,000 terms, within the bound of "fast"
-// for any number of terms.
+// At most block_terms terms are added one after another; the sums of blocks are added up by a Ladder. Together that is
+// never deeper than sum_block, in up to 2^33 terms: 320 + 190 where blocks are few, else 320 + 5*32.
 inline constexpr i64 block_terms = 320;
-inline constexpr i64 block_limit = 190;
+static_assert(block_terms + Ladder::few < sum_block && block_terms + 5 * Ladder::base < sum_block);
 inline constexpr i64 packed_terms = 256;  // so that a packed panel stays in the first cache
 
 // Working memory of a thread: what it packs, what it sums, and what the caller keeps while all threads work.

@@ -5,6 +5,11 @@
 
 namespace lunette {
 
+// The promise of "fast": a term of a sum of t terms passes through at most min(t, sum_block + ceil(t / sum_block)) roundings
+// on its way into the result, the one of its product or quotient included. Python reads the number here, and every error
+// bound, box and rounded result rests on it; long_sum.hpp has what keeps it.
+inline constexpr i64 sum_block = 512;
+
 enum class Ties { first, all, split };
 enum class Mean { inside, count, divisor };
 enum class Unary { neg, relu, leaky_relu, sigmoid, tanh, exp, log, sqrt, abs, sign, power, copy };

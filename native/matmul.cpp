@@ -259,7 +259,7 @@ void blocked(const Product<T>& z, i64 i0, i64 i1, i64 q0, i64 q1) {
 template <class T>
 void share_out(i64 batch, const Product<T>& all, i64 a_stride, i64 b_stride) {
     i64 threads = num_threads();
-    if (batch * all.m * all.n * all.k < 100000) threads = 1;
+    if (work(batch, all.m, all.n, all.k) < 100000) threads = 1;
     bool few = all.m <= few_rows && !(all.ta && all.m > 1 && all.tb);
     bool flat = !few && !all.tb && all.k <= few_terms;
     bool wide = !few && !all.ta && all.tb && all.m <= across_rows;
@@ -309,7 +309,7 @@ void share_out(i64 batch, const Product<T>& all, i64 a_stride, i64 b_stride) {
 template <class T>
 void matmul(i64 batch, i64 m, i64 n, i64 k, bool ta, bool tb, const T* a, i64 a_stride, const T* b, i64 b_stride,
             const T* bias_n, bool relu, T* c) {
-    if (batch * m * n == 0) return;
+    if (any_zero(batch, m, n)) return;
     Product<T> z{m, n, k, ta, tb, a, b, bias_n, relu, c};
     if (k == 0) {
         for (i64 i = 0; i < batch * m * n; ++i) c[i] = z.finished(T(0), i % n);

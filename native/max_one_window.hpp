@@ -1,6 +1,6 @@
 // Derivatives of the greatest cell of a whole plane.
 #pragma once
-#include "kernels.hpp"
+#include "long_sum.hpp"
 #include "max_join.hpp"
 
 namespace lunette::LN_ISA {
@@ -42,22 +42,23 @@ i64 first_winner(const T* x, i64 n, T best) {
 template <class T>
 T sum_of_winners(const T* x, const T* t, i64 n, T best, i64& winners) {
     constexpr int L = lanes<T>;
-    T total = -T(0);  // -0 changes no sum
+    LongSum<T> total;  // winners may be far apart
     winners = 0;
-    for (i64 j = 0; j < n; j += block_terms * L) {
+    constexpr i64 block = 224;  // with the lanes and the rest, the terms of one block
+    for (i64 j = 0; j < n; j += block * L) {
         auto part = splat<L>(-T(0));
         Vec<Int<T>, L> found{};
         T rest = -T(0);
-        const i64 size = std::min(block_terms * L, n - j), whole = size - size % L;
+        const i64 size = std::min(block * L, n - j), whole = size - size % L;
         each_winner(x + j, whole, best, [&]<int N>(i64 i, auto wins) {
             if constexpr (N == L) part += wins ? load<L>(t + j + i) : splat<L>(-T(0)), found -= wins;
         });
         for (i64 i = j + whole; i < j + size; ++i)
             if (best == best ? x[i] == best : x[i] != x[i]) rest += t[i], ++winners;
         for (int l = 0; l < L; ++l) winners += found[l];
-        total += fold<L>(part, [](auto a, auto b) { return a + b; }) + rest;
+        total.add_block(fold<L>(part, [](auto a, auto b) { return a + b; }) + rest);
     }
-    return total;
+    return total.total();
 }
 
 // For each of L rows of cells, whose greatest are known: f(row, winning lanes, those of them not seen before, place) for all
@@ -118,7 +119,7 @@ inline void by_planes(i64 planes, i64 n, Some&& some, One&& one) {
     constexpr int L = lanes<T>;
     for (i64 p = 0; p < planes;) {
         const i64 next = std::min<i64>(planes, p + L);
-        if (n >= L && n <= block_terms && next - p == L && some(p)) p = next;
+        if (n >= L && n <= sum_block && next - p == L && some(p)) p = next;
         for (; p < next; ++p) one(p);
     }
 }

@@ -19,7 +19,7 @@ public:
         i64 rows = 1;
         for (int a = 0; a + 1 < pool.rank; ++a) rows *= pool.axes[a].most;
         return pool.cells_in <= most_cells && pool.cells_out > 0 && pool.cells_out <= most_cells && rows <= WindowRows::most &&
-               pool.window <= most_window && pool.transposed && pool.transposed->window <= block_terms;
+               pool.window <= most_window && pool.transposed && pool.transposed->window <= sum_block;
     }
 
     explicit PlanesInLanes(const Pool& pool) : pool_(pool) {

@@ -1,4 +1,5 @@
 // The greatest cell of each window, and where it is.
+#include "long_sum.hpp"
 #include "max_claims.hpp"
 #include "max_one_window.hpp"
 #include "max_planes.hpp"
@@ -21,25 +22,6 @@ void max_values(const Pool& pool, i64 planes, const T* x, T* y) {
     });
 }
 
-// Calls f(plane, first output, count, values, places) for parts that cover all outputs.
-template <class T, class F>
-void max_places(const Pool& pool, i64 planes, const T* x, F&& f) {
-    using Op = MaxPlace<T>;
-    Reducer<Op> reducer(pool, x + planes * pool.cells_in);
-    const i64 rest = pool.cells_out / pool.axes[0].m;
-    over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
-        const i64 step = reducer.top_block();
-        char* memory = static_cast<char*>(scratch(reducer.bytes() + 2 * (std::min(step, o1 - o0) * rest * sizeof(T) + 64)));
-        typename Op::Ref found = Op::make(memory, std::min(step, o1 - o0) * rest);
-        for (i64 p = p0; p < p1; ++p)
-            for (i64 b0 = o0; b0 < o1; b0 += step) {
-                i64 b1 = std::min(o1, b0 + step);
-                reducer.run(0, x + p * pool.cells_in, 0, b0, b1, found, memory);
-                f(p, b0 * rest, (b1 - b0) * rest, found.v, found.p);
-            }
-    });
-}
-
 template <class T>
 inline bool wins(T x, T best) {
     return x == best || (best != best && x != x);
@@ -54,37 +36,51 @@ i64 count_winners(const Pool& pool, const T* x, i64 output, T best) {
     return winners;
 }
 
-// Sums that arrive one term at a time, in any order of cells. A cell that more than block_terms outputs may add to
-// gets them in blocks: `part` collects one block, `dx` the blocks.
+// The place of the first winner of a window whose greatest cell is known.
 template <class T>
-class Deposits {
-public:
-    // Cells from..to-1 of a plane; `part` has room for as many, or is null where blocks are not needed.
-    Deposits(T* dx, T* part, i64 from, i64 to) : dx_(dx), part_(part), from_(from), to_(to) {
-        if (part_) for (i64 i = from; i < to; ++i) part_[i - from] = -T(0);
-        lo_ = to, hi_ = from;
-    }
-    bool holds(i64 i) const { return i >= from_ && i < to_; }
-    void add(i64 i, T term) {
-        if (!part_) dx_[i] += term;
-        else part_[i - from_] += term, lo_ = std::min(lo_, i), hi_ = std::max(hi_, i + 1);
-    }
-    void output_done() {
-        if (part_ && ++outputs_ == block_terms) flush();
-    }
-    void flush() {
-        if (!part_) return;
-        for (i64 i = lo_; i < hi_; ++i) dx_[i] += part_[i - from_], part_[i - from_] = -T(0);
-        lo_ = to_, hi_ = from_, outputs_ = 0;
-    }
+i64 first_winner_of(const Pool& pool, const T* x, i64 output, T best) {
+    i64 first = -1;
+    each_run(pool, output, [&](i64 at, i64 n, i64 step) {
+        for (i64 j = 0; j < n && first < 0; ++j)
+            if (wins(x[at + j * step], best)) first = at + j * step;
+    });
+    return first;
+}
 
-private:
-    T *dx_, *part_;
-    i64 from_, to_, lo_, hi_, outputs_ = 0;
-};
+// Calls f(plane, first output, count, values, places) for parts that cover all outputs. Places are as wide as T, except in
+// planes of so many cells that these cannot count them: there winners are looked for once more.
+template <class Op, class T, class F>
+void max_places_by(const Pool& pool, i64 planes, const T* x, F&& f) {
+    Reducer<Op> reducer(pool, x + planes * pool.cells_in);
+    const i64 rest = pool.cells_out / pool.axes[0].m;
+    over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
+        const i64 step = reducer.top_block();
+        char* memory = static_cast<char*>(scratch(reducer.bytes() + 2 * (std::min(step, o1 - o0) * rest * sizeof(T) + 64)));
+        typename Op::Ref found = Op::make(memory, std::min(step, o1 - o0) * rest);
+        for (i64 p = p0; p < p1; ++p)
+            for (i64 b0 = o0; b0 < o1; b0 += step) {
+                i64 b1 = std::min(o1, b0 + step);
+                const i64 first = b0 * rest, count = (b1 - b0) * rest;
+                const T* xp = x + p * pool.cells_in;
+                reducer.run(0, xp, 0, b0, b1, found, memory);
+                if constexpr (requires { found.p; }) f(p, first, count, found.v, found.p);
+                else
+                    for (i64 q = 0; q < count; ++q) {
+                        const i64 place = first_winner_of(pool, xp, first + q, found.v[q]);
+                        f(p, first + q, 1, found.v + q, &place);
+                    }
+            }
+    });
+}
+template <class T, class F>
+void max_places(const Pool& pool, i64 planes, const T* x, F&& f) {
+    if (places_fit<T>(pool)) max_places_by<MaxPlace<T>>(pool, planes, x, f);
+    else max_places_by<MaxValue<T>>(pool, planes, x, f);
+}
 
-// dx for the input cells i0..i1-1 of axis 0: visit(again) calls its argument with every block of outputs that reads
-// some of them. Where g holds -0, winners first get -0 in place of +0, so that a sum of -0 alone stays -0.
+// dx for the input cells i0..i1-1 of axis 0: each(..., put, from, to) calls put(i, term) for the winners among the cells
+// from..to-1 of a block of outputs. Cells that few outputs read are summed in place; there, where g holds -0, winners first
+// get -0 in place of +0, so that a sum of -0 alone stays -0.
 template <class Op, class Each>
 void scatter(const Pool& pool, i64 planes, const typename Op::Scalar* x, const typename Op::Scalar* g,
              typename Op::Scalar* dx, Each each) {
@@ -92,7 +88,7 @@ void scatter(const Pool& pool, i64 planes, const typename Op::Scalar* x, const t
     Reducer<Op> reducer(pool, x + planes * pool.cells_in);
     const PoolAxis& ax = pool.axes[0];
     const i64 rest = pool.cells_out / ax.m, rin = pool.cells_in / ax.n;
-    const bool deep = !pool.transposed || pool.transposed->window > block_terms;
+    const bool deep = !pool.transposed || pool.transposed->window > sum_block;
     over_parts(pool.transposed ? *pool.transposed : pool, planes, [&](i64 p0, i64 p1, i64 i0, i64 i1) {
         if (!pool.transposed) {  // parts of outputs, not of inputs: the first does it all
             if (i0 > 0) return;
@@ -102,32 +98,36 @@ void scatter(const Pool& pool, i64 planes, const typename Op::Scalar* x, const t
         for (i64 o = 0; o < ax.m; ++o)
             if (ax.last(o) >= i0 && ax.first[o] < i1) first = std::min(first, o), end = o + 1;
         const i64 step = std::min(reducer.top_block(), ax.m);
-        std::size_t found_bytes = step * rest * Op::cell_bytes + 128, part_bytes = deep ? cells * sizeof(T) + 64 : 0;
-        char* memory = static_cast<char*>(scratch(reducer.bytes() + found_bytes + part_bytes));
+        char* memory = static_cast<char*>(scratch(reducer.bytes() + step * rest * Op::cell_bytes + 128));
         auto found = Op::make(memory, step * rest);
-        T* part = deep ? reinterpret_cast<T*>(memory) : nullptr;
-        memory += part_bytes / 64 * 64;
         for (i64 p = p0; p < p1; ++p) {
             const T* xp = x + p * pool.cells_in;
             const T* gp = g + p * pool.cells_out;
             T* dp = dx + p * pool.cells_in;
-            const bool mark = end > first && has_negative_zero(gp + first * rest, (end - first) * rest);
-            for (bool marking : {true, false}) {
-                if (marking && !mark) continue;
-                Deposits<T> deposits(dp, marking ? nullptr : part, i0 * rin, i1 * rin);
+            auto pass = [&](bool zeroing, auto put) {
                 i64 clean = i0;  // rows before it are zeroed
+                auto zero_to = [&](i64 row) {
+                    if (zeroing && row > clean) std::memset(static_cast<void*>(dp + clean * rin), 0, (row - clean) * rin * sizeof(T));
+                    clean = std::max(clean, row);
+                };
                 for (i64 b0 = first; b0 < end; b0 += step) {
                     i64 b1 = std::min(end, b0 + step), hi = i0;
                     for (i64 o = b0; o < b1; ++o) hi = std::max(hi, ax.last(o) + 1);
-                    hi = std::min(hi, i1);
-                    if ((marking || !mark) && hi > clean) std::memset(static_cast<void*>(dp + clean * rin), 0, (hi - clean) * rin * sizeof(T));
-                    clean = std::max(clean, hi);
+                    zero_to(std::min(hi, i1));
                     reducer.run(0, xp, 0, b0, b1, found, memory);
-                    each(xp, gp + b0 * rest, b0 * rest, (b1 - b0) * rest, found, dp, deposits, marking, i1 - i0 == ax.n);
+                    each(xp, gp + b0 * rest, b0 * rest, (b1 - b0) * rest, found, put, i0 * rin, i1 * rin);
                 }
-                if ((marking || !mark) && i1 > clean) std::memset(static_cast<void*>(dp + clean * rin), 0, (i1 - clean) * rin * sizeof(T));
-                deposits.flush();
+                zero_to(i1);
+            };
+            if (deep) {
+                Deposits<T> deposits(dp, scratch(Deposits<T>::bytes(cells), 1), i0 * rin, i1 * rin);
+                pass(false, [&](i64 i, T term) { deposits.add(i, term); });
+                deposits.finish();
+                continue;
             }
+            const bool mark = end > first && has_negative_zero(gp + first * rest, (end - first) * rest);
+            if (mark) pass(true, [&](i64 i, T) { dp[i] = -T(0); });
+            pass(!mark, [&](i64 i, T term) { dp[i] += term; });
         }
     });
 }
@@ -138,7 +138,7 @@ template <class T>
 void max_pool(const Pool& pool, i64 planes, const T* x, T* y, i64* index) {
     if (planes == 0 || pool.cells_out == 0) return;
     if (!index) return max_values(pool, planes, x, y);
-    max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T* v, const Int<T>* place) {
+    max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T* v, const auto* place) {
         std::memcpy(y + p * pool.cells_out + o, v, count * sizeof(T));
         i64* to = index + p * pool.cells_out + o;
         for (i64 q = 0; q < count; ++q) to[q] = place[q];
@@ -153,7 +153,7 @@ void max_pool_jvp(const Pool& pool, i64 planes, const T* x, const T* t, T* dy, T
         return over_parts(pool, planes, [&](i64 p0, i64 p1, i64, i64) {
             one_window_jvp(p1 - p0, n, x + p0 * n, t + p0 * n, dy + p0, ties);
         });
-    max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T* best, const Int<T>* place) {
+    max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T* best, const auto* place) {
         const T *xp = x + p * pool.cells_in, *tp = t + p * pool.cells_in;
         T* to = dy + p * pool.cells_out + o;
         if (ties == Ties::first) {
@@ -161,16 +161,13 @@ void max_pool_jvp(const Pool& pool, i64 planes, const T* x, const T* t, T* dy, T
             return;
         }
         for (i64 q = 0; q < count; ++q) {
-            T total = -T(0), block = -T(0);  // -0 changes no sum
+            LongSum<T> sum;
             i64 winners = 0;
             each_run(pool, o + q, [&](i64 at, i64 n, i64 step) {
-                for (i64 j = at; j < at + n * step; j += step) {
-                    if (!wins(xp[j], best[q])) continue;
-                    block += tp[j];
-                    if (++winners % block_terms == 0) total += block, block = -T(0);
-                }
+                for (i64 j = at; j < at + n * step; j += step)
+                    if (wins(xp[j], best[q])) sum.add(tp[j]), ++winners;
             });
-            to[q] = (total + block) / (ties == Ties::split ? static_cast<T>(winners) : T(1));
+            to[q] = sum.total() / (ties == Ties::split ? static_cast<T>(winners) : T(1));
         }
     });
 }
@@ -190,33 +187,27 @@ void max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T
     }
     if (ties == Ties::first && Tiles<T>::suits(pool)) return Tiles<T>(pool, x + planes * n, g + planes * pool.cells_out)(planes, x, g, dx);
     if (ties == Ties::first && Claims<T>::suits(pool)) return Claims<T>(pool, x + planes * n)(planes, x, g, dx);
-    if (ties == Ties::first) {
+    if (ties == Ties::first && places_fit<T>(pool)) {
         using Op = MaxPlace<T>;
-        auto each = [&](const T*, const T* gp, i64, i64 count, typename Op::Ref found, T* dp, Deposits<T>& deposits,
-                        bool marking, bool whole) {
-            for (i64 q = 0; q < count; ++q) {
-                i64 i = found.p[q];
-                if (!whole && !deposits.holds(i)) continue;
-                if (marking) dp[i] = -T(0);
-                else deposits.add(i, gp[q]), deposits.output_done();
-            }
+        auto each = [&](const T*, const T* gp, i64, i64 count, typename Op::Ref found, auto put, i64 from, i64 to) {
+            for (i64 q = 0; q < count; ++q)
+                if (i64 i = found.p[q]; i >= from && i < to) put(i, gp[q]);
         };
         return scatter<Op>(pool, planes, x, g, dx, each);
     }
     using Op = MaxValue<T>;
-    auto each = [&](const T* xp, const T* gp, i64 o, i64 count, typename Op::Ref found, T* dp, Deposits<T>& deposits,
-                    bool marking, bool) {
+    auto each = [&](const T* xp, const T* gp, i64 o, i64 count, typename Op::Ref found, auto put, i64 from, i64 to) {
         for (i64 q = 0; q < count; ++q) {
             const T best = found.v[q];
+            if (ties == Ties::first) {
+                if (i64 i = first_winner_of(pool, xp, o + q, best); i >= from && i < to) put(i, gp[q]);
+                continue;
+            }
             const T share = ties == Ties::split ? gp[q] / static_cast<T>(count_winners(pool, xp, o + q, best)) : gp[q];
             each_run(pool, o + q, [&](i64 at, i64 n, i64 step) {
-                for (i64 i = at; i < at + n * step; i += step) {
-                    if (!wins(xp[i], best) || !deposits.holds(i)) continue;
-                    if (marking) dp[i] = -T(0);
-                    else deposits.add(i, share);
-                }
+                for (i64 i = at; i < at + n * step; i += step)
+                    if (wins(xp[i], best) && i >= from && i < to) put(i, share);
             });
-            deposits.output_done();
         }
     };
     scatter<Op>(pool, planes, x, g, dx, each);

@@ -68,13 +68,13 @@ template <class Op, int N, int S, int K, class Source>
     return c;
 }
 
-// The same for any number of taps: sums of more than block_terms are sums of sums.
+// The same for any number of taps: sums of more than sum_block are sums of sums.
 template <class Op, int N, int S, int K, class Source>
 [[gnu::always_inline]] inline typename Op::template Cell<N> join_taps(const Source& s, i64 i, i64 taps, i64 step) {
-    if (K > 0 || taps <= block_terms) return join_block<Op, N, S, K>(s, i, taps, step);
-    auto c = join_block<Op, N, S, 0>(s, i, block_terms, step);
-    for (i64 j = block_terms; j < taps; j += block_terms)
-        c = Op::join(c, join_block<Op, N, S, 0>(s, i + j * step, std::min(block_terms, taps - j), step));
+    if (K > 0 || taps <= sum_block) return join_block<Op, N, S, K>(s, i, taps, step);
+    auto c = join_block<Op, N, S, 0>(s, i, sum_block, step);
+    for (i64 j = sum_block; j < taps; j += sum_block)
+        c = Op::join(c, join_block<Op, N, S, 0>(s, i + j * step, std::min(sum_block, taps - j), step));
     return c;
 }
 
@@ -357,7 +357,7 @@ private:
 
     template <class Join, class In>
     void join_rows_as(const PoolAxis& ax, i64 o0, i64 o1, In in, i64 row0, i64 length, Ref out, char* memory) const {
-        bool herk = ax.regular && ax.step == 1 && ax.taps >= 8 && ax.taps > 4 * ax.stride && ax.taps <= block_terms;
+        bool herk = ax.regular && ax.step == 1 && ax.taps >= 8 && ax.taps > 4 * ax.stride && ax.taps <= sum_block;
         if (herk && length >= L && o1 - o0 > ax.taps / 2)
             return van_herk<Join>(ax, o0, o1, in, row0, length, out, memory);
         // Short rows: down the rows first, so that what there is to decide is decided once for all of them.
@@ -420,8 +420,8 @@ private:
     template <class Join, int N, int W, class In>
     static inline void join_wide(In in, i64 hop, i64 count, Ref out) {
         typename Op::template Cell<N> total[W]{}, c[W];
-        for (i64 j0 = 0; j0 < count; j0 += block_terms) {
-            i64 j1 = std::min(count, j0 + block_terms);
+        for (i64 j0 = 0; j0 < count; j0 += sum_block) {
+            i64 j1 = std::min(count, j0 + sum_block);
             for (int w = 0; w < W; ++w) c[w] = in.template get<N>(j0 * hop + w * N);
             for (i64 j = j0 + 1; j < j1; ++j)
                 for (int w = 0; w < W; ++w) c[w] = Join::join(c[w], in.template get<N>(j * hop + w * N));

@@ -1,5 +1,6 @@
 // Sums, means and maxima over any axes.
 #include "elementwise.hpp"
+#include "long_sum.hpp"
 #include "operators.hpp"
 #include "sum.hpp"
 
@@ -11,25 +12,7 @@ using Lanes = Vec<T, lanes<T>>;
 
 constexpr i64 most_splits = 512;  // parts of one reduction that run at a time
 constexpr i64 strip = 1024;       // columns reduced together: their partial results stay in the first cache
-constexpr i64 block_rows = 512;   // rows added one after another; then these sums are
-
-// The reduction of numbers given one after another, as a balanced tree: no number is added to more than twice the
-// logarithm of the count. For maxima the order of the tree is the order of the numbers.
-template <class Op, class T>
-struct Tree {
-    T level[64];
-    int depth = 0;
-    std::uint64_t count = 0;
-    void add(T v) {
-        for (std::uint64_t c = count++; c & 1; c >>= 1) v = Op::join(level[--depth], v);
-        level[depth++] = v;
-    }
-    T total() {
-        T v = level[--depth];
-        while (depth > 0) v = Op::join(level[--depth], v);
-        return v;
-    }
-};
+constexpr i64 block_rows = sum_block;  // rows added one after another; then these sums are
 
 template <class T>
 struct AddUp {

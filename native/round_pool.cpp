@@ -86,7 +86,7 @@ Range widen(i64 n, const float* x, double* y) {
 // The sum of a plane, without a copy of it. No cell passes through more additions than in the kernels.
 Range sum_plane(i64 n, const float* x, double& sum) {
     constexpr int L = lanes<float>, H = lanes<double>;
-    constexpr i64 block = 512 * L;
+    constexpr i64 block = sum_block * L;
     Sizes sizes;
     sum = -0.0;
     for (i64 i = 0; i < n;) {

@@ -8,8 +8,6 @@ namespace {
 template <class T>
 using Lanes = Vec<T, lanes<T>>;
 
-constexpr i64 block_terms = 512;  // terms added one after another; then these sums are
-
 // x - greatest; a greatest cell gives 0 even if infinite, so that infinite ones share.
 template <class V>
 inline V below(V x, V greatest) {
@@ -47,7 +45,7 @@ void one_row(bool log, i64 n, const T* x, T* y) {
     T sum = 0;
     for (i = 0; i < n;) {
         Lanes<T> s[2] = {};
-        i64 end = std::min(n, i + 2 * N * block_terms);
+        i64 end = std::min(n, i + 2 * N * sum_block);
         for (; i + 2 * N <= end; i += 2 * N)
             for (int w = 0; w < 2; ++w) s[w] += term(i + w * N, load<N>(x + i + w * N));
         if (i + N <= end) s[0] += term(i, load<N>(x + i)), i += N;
@@ -76,7 +74,7 @@ void columns(bool log, i64 n, i64 by, i64 width, const T* x, T* y) {
     std::fill_n(sum, width, T(0));
     for (i64 k = 0; k < n;) {
         std::fill_n(block, width, T(0));
-        for (i64 end = std::min(n, k + block_terms); k < end; ++k) {
+        for (i64 end = std::min(n, k + sum_block); k < end; ++k) {
             const Row<T> row{x + k * by};
             auto term = [](auto v, auto t) { return exp_of<T>(below(v, t)); };
             if (log) {

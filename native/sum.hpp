@@ -87,7 +87,7 @@ struct Sum {
         const T* x = s.v + i;
         T total = 0;
         for (i64 j = 0; j < n;) {
-            i64 end = std::min(n, j + block_terms * L), begin = j;
+            i64 end = std::min(n, j + sum_block * L), begin = j;
             Vec<T, L> c[4];
             for (auto& v : c) v = splat<L>(pad());
             for (; j + 4 * L <= end; j += 4 * L)
@@ -102,7 +102,7 @@ struct Sum {
 
     static bool wholes(const T* x, i64 n, T* y) {
         constexpr int L = lanes<T>;
-        if (n > block_terms) return false;
+        if (n > sum_block) return false;
         Vec<T, L> sum[L];
         for (auto& v : sum) v = splat<L>(pad());
         each_of_rows<T>(n, [&](int r, i64 i, auto fresh) { sum[r] += fresh ? load<L>(x + i) : splat<L>(pad()); });
@@ -206,7 +206,7 @@ struct PairSum {
         constexpr int L = lanes<T>;
         Cell<1> total{pad(), T(0)};
         for (i64 j = 0; j < n;) {
-            const i64 end = std::min(n, j + block_terms * L);
+            const i64 end = std::min(n, j + sum_block * L);
             Cell<L> c[4];
             for (auto& v : c) v = {splat<L>(pad()), Vec<T, L>{}};
             for (; j + 4 * L <= end; j += 4 * L)

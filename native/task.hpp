@@ -15,19 +15,26 @@ inline constexpr char code_of<double> = 'd';
 template <>
 inline constexpr char code_of<i64> = 'q';
 
+// So that bytes and offsets of arrays can be counted as well.
+constexpr i64 most_elements = i64(1) << 59;
+
 struct Arg {
     char code;  // 'f', 'd' or 'q': float, double, 64-bit integer
     i64 count;  // elements
     bool write, optional;
 };
 
+inline i64 countable(i64 count) {
+    if (count < 0 || count > most_elements) throw std::invalid_argument("an array of more elements than can be counted");
+    return count;
+}
 template <class T>
 Arg in(i64 count) {
-    return {code_of<T>, count, false, false};
+    return {code_of<T>, countable(count), false, false};
 }
 template <class T>
 Arg out(i64 count) {
-    return {code_of<T>, count, true, false};
+    return {code_of<T>, countable(count), true, false};
 }
 inline Arg maybe(Arg a) {
     a.optional = true;

@@ -11,6 +11,7 @@
 // and, where the parameter beta has a derivative, has_slope: d value / d beta = (sum weight*x - value) / beta.
 #pragma once
 #include "elementary.hpp"
+#include "long_sum.hpp"
 #include "sum.hpp"
 #include "tiles.hpp"
 
@@ -74,12 +75,11 @@ bool range(const T* x, i64 n, T& least, T& greatest, F&& f) {
     return !any(nan) && least >= -most && greatest <= most;
 }
 
-// The sum of a*b: short sums in lanes, their sums in double.
+// total += sign * (the sum of a*b): short sums in lanes, their sums in double.
 template <class T>
-double dot(const T* a, const T* b, i64 n) {
+void add_dot(double sign, const T* a, const T* b, i64 n, LongSum<double>& total) {
     constexpr int L = lanes<T>;
     constexpr i64 some = 32 * L;
-    double total = 0;
     i64 i = 0;
     while (i + L <= n) {
         const i64 end = std::min(n, i + some);
@@ -89,10 +89,9 @@ double dot(const T* a, const T* b, i64 n) {
             odd += load<L>(a + i + L) * load<L>(b + i + L);
         }
         for (; i + L <= end; i += L) even += load<L>(a + i) * load<L>(b + i);
-        total += fold<L>(even + odd, [](auto p, auto q) { return p + q; });
+        total.add_block(sign * fold<L>(even + odd, [](auto p, auto q) { return p + q; }));
     }
-    for (; i < n; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-    return total;
+    for (; i < n; ++i) total.add(sign * static_cast<double>(a[i]) * static_cast<double>(b[i]));
 }
 
 inline bool any_absent(const Pool& pool) {
@@ -309,11 +308,15 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
     const PoolAxis& ax = pool.axes[0];
     const i64 rest = pool.cells_out / ax.m;
     auto empty_row = [&](i64 o) { return pool.cells_in == 0 || ax.count[o] == 0; };
+    LongSum<double> whole_slope;
     for (i64 o = 0; sloped && o < ax.m; ++o)  // these outputs belong to no block of inputs
         for (i64 p = 0; empty_row(o) && p < planes; ++p)
             for (i64 i = o * rest; i < (o + 1) * rest; ++i)
-                *total_slope -= g[p * pool.cells_out + i] * given.look(pool, x, i).value / given.beta();
-    if (pool.cells_in == 0) return;
+                whole_slope.add(static_cast<double>(-g[p * pool.cells_out + i] * given.look(pool, x, i).value / given.beta()));
+    auto finish_slope = [&] {
+        if (sloped) *total_slope = whole_slope.total() + 0.0;
+    };
+    if (pool.cells_in == 0) return finish_slope();
 
     const bool even = pool.transposed;
     const Pool& back = even ? *pool.transposed : pool;
@@ -356,7 +359,7 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
         T* s = Sum<T>::make(memory, results).v;
         T* q = Sum<T>::make(memory, results + 8 * lanes<T>).v;
         WindowRows window_rows;
-        double slope = 0;
+        LongSum<double> slope;
         auto mine = [&](i64 o) {  // whether this block counts the values of that row of outputs
             return !empty_row(o) && ax.first[o] >= i0 && ax.first[o] < i1;
         };
@@ -387,13 +390,14 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
             const i64 a = std::clamp(i0, lo, hi), b = std::clamp(i1, a, hi);  // others are read by no window
             for (i64 c = 0; c < count; ++c) {
                 const i64 at = c * pool.cells_in;
-                double sum = dot(xp + at + a * rin, to + at + (a - i0) * rin, (b - a) * rin);
+                LongSum<double> sum;
+                add_dot(1, xp + at + a * rin, to + at + (a - i0) * rin, (b - a) * rin, sum);
                 for (i64 o = o0, end; o < o1; o = end) {  // rows of outputs that are this block's
                     for (end = o + 1; end < o1 && mine(end) == mine(o);) ++end;
                     const i64 from = c * pool.cells_out + o * rest;
-                    if (mine(o)) sum -= dot(gp + from, s + from - o0 * rest, (end - o) * rest);
+                    if (mine(o)) add_dot(-1, gp + from, s + from - o0 * rest, (end - o) * rest, sum);
                 }
-                slope += sum / static_cast<double>(model.beta());
+                slope.add(sum.total() / static_cast<double>(model.beta()));
             }
             return true;
         };
@@ -407,30 +411,28 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
                 continue;
             }
             const T *xp = x + p * pool.cells_in, *gp = g + p * pool.cells_out;
-            T* to = dx + p * pool.cells_in + i0 * rin;
-            std::memset(static_cast<void*>(to), 0, (i1 - i0) * rin * sizeof(T));
+            const i64 held = (i1 - i0) * rin;
+            Deposits<T> deposits(dx + p * pool.cells_in, scratch(Deposits<T>::bytes(held), 2), i0 * rin, i1 * rin);
             for (i64 o = o0 * rest; o < o1 * rest; ++o) {
                 auto window = model.look(pool, xp, o);
                 Wide<T> moment = 0;
                 each_cell(pool, o, [&](i64 c) {
-                    if (c < i0 * rin || c >= i1 * rin) return;
+                    if (!deposits.holds(c)) return;
                     Wide<T> w = window.weight(c, xp[c]);
                     if (w != 0) moment += w * xp[c];
-                    to[c - i0 * rin] += static_cast<T>(w * gp[o]);
+                    deposits.add(c, static_cast<T>(w * gp[o]));
                 });
                 if (sloped && mine(o / rest)) moment -= window.value;
-                if (sloped) slope += gp[o] * (moment / model.beta());
+                if (sloped) slope.add(static_cast<double>(gp[o] * (moment / model.beta())));
             }
+            deposits.finish();
         }
-        slopes[index] = slope;
+        slopes[index] = slope.total();
     };
     if (tasks == 1) task(0);
     else parallel_for(tasks, task);
-    for (i64 i = 0; i < tasks; i += block_terms) {
-        double part = 0;
-        for (i64 j = i; j < std::min(tasks, i + block_terms); ++j) part += slopes[j];
-        if (sloped) *total_slope += part;
-    }
+    for (i64 i = 0; sloped && i < tasks; ++i) whole_slope.add_block(slopes[i]);
+    finish_slope();
 }
 
 }  // namespace

@@ -2,13 +2,11 @@
 #pragma once
 #include <algorithm>
 
-#include "geometry.hpp"
+#include "kernels.hpp"
 #include "threads.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
-
-constexpr i64 block_terms = 512;      // sums of more terms are sums of sums
 
 // The input cells of an axis that the outputs o0..o1-1 read lie in lo..hi-1; lo = hi if there are none.
 inline void cells_of(const PoolAxis& ax, i64 o0, i64 o1, i64& lo, i64& hi) {

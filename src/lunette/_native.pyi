@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 
 
+SUM_BLOCK: int = 512
+
 def instruction_set() -> str: ...
 
 def set_num_threads(n: int) -> None: ...

@@ -10,6 +10,7 @@ from typing import Any, overload
 import ml_dtypes
 import numpy as np
 
+from lunette import _native
 from lunette.array import bound_of, defaults_of, lookup, take
 from lunette.errors import DTypeError, ShapeError, speaking
 from lunette.number import Array, cells_of, each
@@ -28,13 +29,22 @@ def float_info(dtype: np.dtype[Any]) -> Any:
 
 
 @overload
+def roundings(terms: int) -> int: ...
+@overload
+def roundings(terms: Array) -> Array: ...
+def roundings(terms: int | Array) -> int | Array:
+    """How many roundings a term of a sum of so many passes through at most: what the kernels promise, and say themselves."""
+    blocked = _native.SUM_BLOCK + -(-terms // _native.SUM_BLOCK)
+    return min(terms, blocked) if isinstance(terms, int) else np.minimum(terms, blocked)
+
+
+@overload
 def height(terms: int) -> int: ...
 @overload
 def height(terms: Array) -> Array: ...
 def height(terms: int | Array) -> int | Array:
-    """How many roundings a term of a sum passes through at most: sums are blocked by 512, and two surround them."""
-    blocked = 512 + -(-terms // 512)
-    return min(terms, blocked) + 2 if isinstance(terms, int) else np.minimum(terms, blocked) + 2
+    """The h of the contract's bound: the roundings of a sum, and two around it."""
+    return roundings(terms) + 2
 
 
 @overload

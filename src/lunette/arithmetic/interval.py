@@ -50,12 +50,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache, singledispatch
-from math import ceil, inf, prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
 from lunette import outward
+from lunette.arithmetic.error import roundings
 from lunette.array import (
     FLOAT,
     Call,
@@ -311,12 +312,12 @@ def terms_of(op: Op, shapes: tuple[Any, ...], batch: int) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def factors(terms: int, dtype: np.dtype[Any], roundings: int) -> tuple[Any, Any, int]:
+def factors(terms: int, dtype: np.dtype[Any], beside: int) -> tuple[Any, Any, int]:
     """(A, B, k) of the proof above; A and B rounded up."""
-    k = min(terms, 512 + ceil(terms / 512))
+    k = roundings(terms)
     u = Fraction(float(np.finfo(dtype).eps)) / 2
     g = k * u / (1 - k * u)
-    b = 1 / ((1 - g) * (1 - u) ** roundings)
+    b = 1 / ((1 - g) * (1 - u) ** beside)
     a = (g + u * (1 + g)) * b
     up = [outward.rounded(e, e, dtype).hi[()] for e in (np.asarray(above(v)) for v in (a, b))]
     return up[0], up[1], k

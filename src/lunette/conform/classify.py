@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lunette._native import SUM_BLOCK
 from lunette.array import output_shape
 from lunette.conform.case import Case, Data
 from lunette.conform.data import DTYPES, limits
@@ -34,7 +35,7 @@ RULES: dict[str, str] = {
     "infinity": "Infinities are ordinary values: the maximum of -inf is -inf, sums follow IEEE.",
     "index": "An index is the flat row-major place of the winner in its own unpadded channel plane.",
     "accumulation": "A sum of t terms is within gamma(h) * sum|x||w| + h * tiny of the exact one, "
-    "h = min(t, 512 + ceil(t/512)) + 2.",
+    f"h = min(t, {SUM_BLOCK} + ceil(t/{SUM_BLOCK})) + 2.",
     "precision": "A result is computed in the dtype of its input, or in a wider one.",
     "overflow": "The average and the norm of finite cells are finite where the exact result is.",
     "underflow": "Subnormal numbers are numbers: nothing is flushed to zero.",
