@@ -137,6 +137,8 @@ def primal(a: Number) -> Number:
 
 def _as_array(a: Any) -> Array:
     """Ends as numpy reads them; of torch's bfloat16, which it does not know, as float32."""
+    if type(a) is np.ndarray:  # whose dtype takes long to print
+        return a
     return np.asarray(a.float() if str(getattr(a, "dtype", "")) == "torch.bfloat16" else a)
 
 
