@@ -669,7 +669,7 @@ def test_every_operator_says_that_it_has_bounds() -> None:
 @pytest.mark.parametrize("broken", ["steps", "sums", "ends"])
 def test_a_build_that_rounds_inward_fails(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above see it: without the steps outward, and without what sums and kernels add for their roundings."""
-    monkeypatch.setattr(interval.BOUNDERS, "made", {})
+    monkeypatch.setattr(interval.RULES, "made", {})
     failing: list[Callable[[], None]]
     if broken == "steps":
         monkeypatch.setattr(outward, "moved", lambda a, where, down: a)
