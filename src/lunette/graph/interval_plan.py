@@ -1,9 +1,10 @@
 """Bounds of the nodes of a graph, by what is decided once for all runs.
 
-For each node the operator is bound, the rule for its bounds is found, and what depends on constants alone (magnitudes
-of weights, what their roundings add) is computed once and kept: no more than two arrays as large as each constant.
-Operators that look at values before they compute, and whatever a rule refuses, go through the door, as every operator
-by itself does, which says what is wrong in the operator's own words.
+For each node the operator is bound and the rule for its bounds is found. What depends on constants alone is computed
+once and kept: nodes of constants, if they have at most FOLD_LIMIT cells, and of weights their magnitudes and what their
+roundings add, which is no more than two arrays as large as the weights. Operators that look at values before they
+compute, and whatever a rule refuses, go through the door, as every operator by itself does, which says what is wrong in
+the operator's own words.
 
 A run changes nothing but what is computed once, and locks nothing: threads share a plan, and forked processes use it.
 Intermediate boxes are dropped as soon as nothing reads them.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from lunette.arithmetic.interval import Boxes, prepared
 from lunette.array import dense
 from lunette.errors import LunetteError
 from lunette.graph.graph import Graph, Node
+from lunette.graph.plan import FOLD_LIMIT
 from lunette.number import Array, Interval
 from lunette.op import apply
 
@@ -45,20 +48,42 @@ class IntervalPlan:
     def __init__(self, graph: Graph) -> None:
         nodes = graph.nodes
         self.outputs, self.inputs = graph.outputs, graph.input_ids()
-        self.values: list[Any] = [n.value for n in nodes]
-        self.boxes = [None if n.value is None else Interval.between(n.value, n.value) for n in nodes]
-        self.owners = {owner for v in self.values if v is not None for owner in _owners(v)}
-        needed = set(graph.outputs)
-        last: dict[int, list[int]] = {}
-        seen = set(graph.outputs)
-        for at in range(len(nodes) - 1, -1, -1):
-            if at in needed:
-                read = {i for i in nodes[at].inputs if i is not None}
-                needed |= read
-                last[at] = [i for i in read - seen if nodes[i].kind is not None]
-                seen |= read
-        self.every = [_step(graph, at, last.get(at, ())) for at, n in enumerate(nodes) if n.kind is not None]
+        self.known: list[Any] = [n.value for n in nodes]
+        """What no input changes, as operators take it: constants, and boxes of nodes of constants."""
+        self.constants = {at: Interval.between(n.value, n.value) for at, n in enumerate(nodes) if n.value is not None}
+        self.boxes = [self.constants.get(at) for at in range(len(nodes))]
+        self.every: list[Step] = []
+        needed, last = _lives(graph)
+        for at, n in enumerate(nodes):
+            if n.kind is not None and not self._fold(at, n):
+                self.every.append(self._step(nodes, at, last.get(at, ())))
         self.steps = [s for s in self.every if s.at in needed]
+        self.owners = {owner for v in self.known if v is not None for owner in _owners(v)}
+
+    def _fold(self, at: int, n: Node) -> bool:
+        """Compute a node of constants; what is refused is so in every run that needs it."""
+        operands = [None if i is None else self.known[i] for i in n.inputs]
+        if any(i is not None and v is None for i, v in zip(n.inputs, operands, strict=True)):
+            return False
+        if prod(n.shape) > FOLD_LIMIT:
+            return False
+        try:
+            self.known[at] = self.boxes[at] = _through_the_door(n, operands)
+        except LunetteError:
+            return False
+        return True
+
+    def _step(self, nodes: Sequence[Node], at: int, last: Sequence[int]) -> Step:
+        n, bounds = nodes[at], None
+        assert n.kind is not None
+        known = [(p, box) for p, i in enumerate(n.inputs) if i is not None and (box := self.boxes[i]) is not None]
+        if 0 not in n.shape and all(box.lo.flags.c_contiguous for _, box in known):
+            like = [
+                None if i is None else np.broadcast_to(np.zeros((), nodes[i].dtype), nodes[i].shape) for i in n.inputs
+            ]
+            bounds = prepared(n.kind, like, n.options, [p for p, box in known if box.lo is box.hi])
+        nan = any(box.dtype.kind == "f" and bool(np.isnan(box.lo).any()) for _, box in known)
+        return Step(at, n, bounds, tuple(last), nan)
 
     def run(self, given: Sequence[Array | Interval]) -> list[Interval]:
         """The boxes of the outputs, from boxes and points in the order of the inputs, in memory of their own."""
@@ -69,8 +94,8 @@ class IntervalPlan:
         """The boxes of all nodes but integers, by their number; those of constants are the constants, not copies."""
         known, taken = self._run(given, self.every, keep=True), self._owners(given)
         return {
-            at: box if box is not None else _owned(Interval.of(v), taken)
-            for at, (v, box) in enumerate(zip(known, self.boxes, strict=True))
+            at: self.constants[at] if at in self.constants else _owned(Interval.of(v), taken)
+            for at, v in enumerate(known)
             if v.dtype.kind == "f"
         }
 
@@ -79,7 +104,7 @@ class IntervalPlan:
         return self.owners.union(*(_owners(v) for v in given))
 
     def _run(self, given: Sequence[Array | Interval], steps: Sequence[Step], *, keep: bool) -> list[Any]:
-        known, boxes = self.values.copy(), self.boxes.copy()  # as operators take them, and as rules do
+        known, boxes = self.known.copy(), self.boxes.copy()  # as operators take them, and as rules do
         points = set()
         for at, v in zip(self.inputs, given, strict=True):
             known[at] = v
@@ -91,18 +116,13 @@ class IntervalPlan:
                 box, read = None, step.node.inputs
                 if step.bounds is not None:
                     try:
-                        box = step.bounds([None if i is None else boxes[i] for i in read])
+                        box = _dense(step.bounds([None if i is None else boxes[i] for i in read]))
                         if (step.nan or not points.isdisjoint(read)) and np.isnan(box.lo.max()):
                             box = None
                     except LunetteError:  # which the operator says better
                         box = None
                 if box is None:
-                    assert step.node.kind is not None
-                    operands = [None if i is None else known[i] for i in read]
-                    box = apply(step.node.kind, operands, "interval", *step.node.options)
-                lo, hi = dense(box.lo), dense(box.hi)
-                if lo is not box.lo or hi is not box.hi:
-                    box = Interval.between(lo, lo if box.hi is box.lo else hi)
+                    box = _through_the_door(step.node, [None if i is None else known[i] for i in read])
                 known[step.at] = boxes[step.at] = box
                 if not keep:
                     for i in step.last:
@@ -110,18 +130,29 @@ class IntervalPlan:
         return known
 
 
-def _step(graph: Graph, at: int, last: Sequence[int]) -> Step:
-    n = graph.nodes[at]
+def _lives(graph: Graph) -> tuple[set[int], dict[int, list[int]]]:
+    """The nodes that the outputs need; and for each of them, those that it is the last to read."""
+    needed, read, last = set(graph.outputs), set(graph.outputs), {}
+    for at in range(len(graph.nodes) - 1, -1, -1):
+        if at in needed:
+            own = {i for i in graph.nodes[at].inputs if i is not None}
+            last[at] = sorted(own - read)
+            needed |= own
+            read |= own
+    return needed, last
+
+
+def _through_the_door(n: Node, operands: Sequence[Any]) -> Interval:
+    """A node as an operator by itself, in arrays that kernels read."""
     assert n.kind is not None
-    operands = [None if i is None else graph.nodes[i] for i in n.inputs]
-    constants = [m.value for m in operands if m is not None and m.value is not None]
-    bounds = None
-    if 0 not in n.shape and all(a.flags.c_contiguous for a in constants):
-        like = [None if m is None else np.broadcast_to(np.zeros((), m.dtype), m.shape) for m in operands]
-        fixed = [p for p, m in enumerate(operands) if m is not None and m.value is not None]
-        bounds = prepared(n.kind, like, n.options, fixed)
-    nan = any(a.dtype.kind == "f" and bool(np.isnan(a).any()) for a in constants)
-    return Step(at, n, bounds, tuple(last), nan)
+    return _dense(apply(n.kind, operands, "interval", *n.options))
+
+
+def _dense(box: Interval) -> Interval:
+    lo, hi = dense(box.lo), dense(box.hi)
+    if lo is box.lo and hi is box.hi:
+        return box
+    return Interval.between(lo, lo if box.hi is box.lo else hi)
 
 
 def _owners(v: Array | Interval) -> set[int]:
