@@ -64,7 +64,6 @@ from lunette.array import (
     bound_to,
     by_specification,
     cells,
-    computing,
     dense,
     give,
     one_kind,
@@ -73,8 +72,8 @@ from lunette.array import (
     take,
     wide,
 )
-from lunette.errors import ArgumentError
-from lunette.number import OBJECT, Array, Interval, above, allocate, below, each
+from lunette.errors import ArgumentError, speaking
+from lunette.number import OBJECT, Array, Interval, above, allocate, below, each, meeting
 from lunette.op import Bound, Op, Request, check_shape
 from lunette.ops.derivative import Jvp, Vjp
 from lunette.ops.pool import Pool
@@ -90,7 +89,7 @@ def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> In
     known = call is not None
     if call is None:
         call = prepare(Request(kind, lower, "interval", options))
-    with computing(kind, call.bound.d, *call.arrays):
+    with speaking(kind.name, call.bound.d), np.errstate(all="ignore"):
         boxes: Boxes
         if known:
             boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
@@ -240,9 +239,11 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
         assert lo is not None and hi is not None
         return each(interval, lo, hi)
 
+    refuse_nan(boxes)
     arrays = [None if b is None else b.lo if b.dtype.kind == "i" else as_cells(b) for b in boxes]
-    bound.op.check(*arrays)
-    y = each(Interval.of, np.asarray(by_specification(bound, arrays), object))
+    with meeting(*arrays):
+        bound.op.check(*arrays)
+        y = each(Interval.of, np.asarray(by_specification(bound, arrays), object))
     lo, hi = each(lambda v: v.lo, y), each(lambda v: v.hi, y)
     if call.dtype == OBJECT:
         return Interval.between(lo, hi)

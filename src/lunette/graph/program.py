@@ -143,7 +143,8 @@ class Program:
     def run(self, *inputs: Any, arithmetic: str = "fast", **named: Any) -> Any:
         """The outputs in an arithmetic; all but "fast" compute node by node.
 
-        With "interval" the inputs are boxes (`ln.Interval` of arrays) or points, and so are the weights among them.
+        With "interval" the inputs are boxes (`ln.Interval` of arrays) or points, and so are the weights among them;
+        what shapes and constants decide is decided by the first run.
 
         >>> import numpy as np, lunette as ln
         >>> g = ln.Graph()
@@ -181,11 +182,11 @@ class Program:
         >>> g = ln.Graph()
         >>> g.output(ln.relu(ln.neg(g.input((2,), name="x"))))
         >>> p = g.compile()
-        >>> for node, box in p.boxes(ln.Interval(np.float32([-1, 1]), np.float32([0, 2]))).items():
+        >>> for node, box in p.boxes(ln.Interval(np.float32([-2, 1]), np.float32([-1, 2]))).items():
         ...     print(p.graph.nodes[node].short, box.lo, box.hi)
-        f32[2] [-1.  1.] [0. 2.]
-        f32[2] [ 0. -2.] [ 1. -1.]
-        f32[2] [0. 0.] [1. 0.]
+        f32[2] [-2.  1.] [-1.  2.]
+        f32[2] [ 1. -2.] [ 2. -1.]
+        f32[2] [1. 0.] [2. 0.]
         """
         boxes, kind = self._take_boxes(inputs, named)
         return {at: _given(b, kind) for at, b in self._interval_plan().all(boxes).items()}
