@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from lunette import array
 from lunette.bench import report
+from lunette.bench.arithmetics import programs
 from lunette.bench.cases import DIRECTIONS, DTYPES, LAYERS, OPS, Layer, Problem, select
 from lunette.bench.figures import COMPILE, GRAD_CHAIN, JVP_CHAIN, OVERHEAD
 from lunette.bench.goals import goals
@@ -52,6 +53,14 @@ def test_operations_of_a_convolution_are_two_per_product() -> None:
     assert layer.operations("forward") == 2 * 256 * 14 * 14 * 256 * 9
     (up,) = select(pattern="dcgan/first")
     assert up.operations("vjp") == 2 * 2 * 100 * 512 * 16
+
+
+def test_programs_are_measured_on_points_and_on_boxes_of_the_same_data() -> None:
+    found = dict(programs())
+    assert [name.split(" on ")[1] for name in found] == ["points", "boxes"] * 3
+    for name, call in found.items():
+        if not name.startswith("resnet18"):
+            assert call("fast") in call("interval")
 
 
 def test_patterns_select() -> None:

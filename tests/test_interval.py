@@ -6,6 +6,8 @@ widths with the bound that lunette.arithmetic.interval derives.
 
 from __future__ import annotations
 
+import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from fractions import Fraction
@@ -31,6 +33,7 @@ from lunette.ops import ALL, GLUE, AvgPool, Conv, ConvTranspose, LpPool, SmoothM
 from lunette.ops.binary import Add, Div, Mul
 from lunette.ops.glue import Glue
 from lunette.ops.unary import Exp, Log, Neg, Relu, Sigmoid, Tanh, Unary
+from test_graph import random_graph, several
 
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in ALL for k, c in kind.cases.items()]
 GLUE_CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in GLUE for k, c in kind.cases.items()]
@@ -595,11 +598,14 @@ def test_refusals() -> None:
         ln.smooth_max_pool(x, 2, beta=Interval(-1.0, 1.0), arithmetic="interval")
     x[0, 0, 0, 0] = np.nan
     for kind in (Relu, Neg, Exp):
-        with pytest.raises(ln.ArgumentError, match="NaN"):
+        with pytest.raises(ln.ArgumentError, match="NaN") as error:
             apply(kind, (x,), "interval")
+        assert error.value.who == kind.name
     for call in (ln.max_pool, ln.avg_pool, ln.lp_pool):
-        with pytest.raises(ln.ArgumentError, match="NaN"):
-            call(x, 2, arithmetic="interval")
+        for _ in range(2):  # the second goes the short way
+            with pytest.raises(ln.ArgumentError, match="NaN") as error:
+                call(x, 2, arithmetic="interval")
+            assert error.value.who == call.__name__
     with pytest.raises(ln.ArgumentError, match="NaN"):
         ln.conv(x, x, arithmetic="interval")
 
@@ -659,6 +665,206 @@ def test_programs_take_points_labels_and_names() -> None:
     assert loss in wider
 
 
+def node_by_node(graph: ln.Graph, boxes: list[Interval]) -> dict[int, Any]:
+    """What every operator gives by itself, on boxes, and on points as arrays."""
+
+    def compute(n: Any, operands: list[Any]) -> Any:
+        return apply(n.kind, operands, "interval", *n.options)
+
+    return dict(graph.each([b.lo if b.lo is b.hi else b for b in boxes], compute))
+
+
+def check_program(graph: ln.Graph, boxes: list[Interval]) -> tuple[Interval, ...]:
+    """A program gives the boxes of its operators, whatever it has computed before."""
+    program, before = graph.compile(), [(b.lo.copy(), b.hi.copy()) for b in boxes]
+    twins = [Interval(b.lo, b.hi.copy()) for b in boxes]  # where there are points, boxes of the same numbers
+    for now in (boxes, twins, boxes):
+        want = {at: Interval.of(v) for at, v in node_by_node(graph, now).items()}
+        every, results = program.boxes(*now), several(program.run(*now, arithmetic="interval"))
+        assert every == want
+        assert list(results) == [want[at] for at in graph.outputs]
+        made = [box for at, box in every.items() if graph.nodes[at].value is None]
+        for several_boxes in (results, made):
+            ends = [(e, at) for at, b in enumerate(several_boxes) for e in (b.lo, b.hi)]
+            assert all(e.flags.writeable and e.flags.c_contiguous for e, _ in ends)
+            for at, b in enumerate(several_boxes):
+                others = [e for e, k in ends if k != at] + [e for g in now for e in (g.lo, g.hi)]
+                others += [n.value for n in graph.nodes if n.value is not None]
+                assert not any(np.shares_memory(e, o) for e in (b.lo, b.hi) for o in others)
+    assert all((b.lo == lo).all() and (b.hi == hi).all() for b, (lo, hi) in zip(boxes, before, strict=True))
+    return results
+
+
+@pytest.mark.parametrize(("kind", "case"), CASES)
+@every_float
+def test_programs_give_the_boxes_of_their_operators(kind: type[Op], case: Case, dtype: Any) -> None:
+    """Values and derivatives; the arrays beside x once as inputs, once as constants; also where sums overflow."""
+    rng = np.random.default_rng(len(case.shapes[0]))
+    for style, fixed in ((1, False), (4, True), (0, True)):
+        boxes = [
+            box_of(style, rng, s if p else (2, *s), dtype, wild=style == 4 and kind.needs != "exp")
+            for p, s in enumerate(case.shapes)
+        ]
+        if kind.name == "smooth_max_pool":
+            boxes[1] = Interval(np.array(1.5, dtype))
+
+        def f(x: Any, *rest: Any, boxes: list[Interval] = boxes) -> Any:
+            arrays = dict(zip(kind.arrays[1:], rest or [b.lo for b in boxes[1:]], strict=False))
+            return getattr(ln, kind.name)(x, **arrays, **case.options)
+
+        given = boxes[:1] if fixed else boxes
+        check_program(ln.trace(f, *(b.lo for b in given)), given)
+        if style == 0:
+            loss = ln.value_and_grad(lambda *v, f=f: ln.sum(f(*v)))
+            check_program(ln.trace(loss, *(b.lo for b in given)), given)
+
+
+@pytest.mark.parametrize(("kind", "case"), GLUE_CASES)
+@every_float
+def test_programs_give_the_boxes_of_the_operators_between(kind: type[Glue], case: Case, dtype: Any) -> None:
+    rng, options = np.random.default_rng(1), glue_options(kind, case)
+    for style in (1,) if kind.needs == "exp" else (0, 4):
+        boxes = [box_of(style, rng, s, dtype, positive=kind.positive) for s in case.shapes]
+        for inputs in {1, len(boxes)}:
+            graph = ln.Graph()
+            operands = [
+                graph.input(b.shape, dtype) if p < inputs else graph.constant(b.lo, dtype) for p, b in enumerate(boxes)
+            ]
+            graph.output(apply(kind, operands, "fast", *options))
+            check_program(graph, boxes[:inputs])
+
+
+@settings(max_examples=30)
+@given(seeds)
+def test_random_programs_on_boxes(seed: int) -> None:
+    """Residuals, several outputs, constants: the boxes of their operators, and every exact result inside."""
+    graph, rng = random_graph(seed), np.random.default_rng(seed)
+    boxes = [box_of(int(rng.integers(3)), rng, n.shape, np.float64) for n in graph.inputs]
+    results = check_program(graph, boxes)
+    exactly = graph.eval(*(inside(b, rng) for b in boxes), number=Fraction)
+    for y, true in zip(results, several(exactly), strict=True):
+        encloses(y, true, np.float64)
+
+
+def small_net() -> tuple[ln.Graph, Interval]:
+    rng = np.random.default_rng(0)
+    x, w, b, v = (rng.standard_normal(s).astype(np.float32) for s in ((1, 1, 28, 28), (8, 1, 3, 3), (8,), (3, 8)))
+
+    def f(x: Any) -> Any:
+        y = ln.max_pool(ln.relu(ln.conv(x, w, b, padding=1)), 2)
+        y = ln.relu(ln.conv(y, np.repeat(w, 8, 1), padding=1) + y)
+        return ln.linear(ln.global_avg_pool(y, keepdims=False), v, b[:3])
+
+    return ln.trace(f, x), Interval(x, x + np.float32(0.125))
+
+
+def test_programs_decide_once_what_shapes_and_constants_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, box = small_net()
+    program, want = graph.compile(), node_by_node(graph, [box])
+    program.run(box)
+    for name in ("_magnitudes", "_beside", "_rule", "bound_to"):
+        monkeypatch.delattr(interval, name)
+    monkeypatch.delattr("lunette.graph.interval_plan.apply")
+    assert program.run(box) == want[graph.outputs[0]]
+
+
+def test_boxes_are_printed_only_where_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, box = small_net()
+    monkeypatch.delattr("lunette.number.shown")
+    assert graph.compile().run(Interval(box.lo, box.hi)).shape == (1, 3)
+
+
+def test_threads_share_a_program_on_boxes() -> None:
+    graph, box = small_net()
+    boxes = [Interval(box.lo, box.hi + np.float32(k)) for k in range(3)] + [Interval(box.lo)]
+    want = [node_by_node(graph, [b])[graph.outputs[0]] for b in boxes]
+    wrong: list[int] = []
+    for _ in range(5):
+        program = graph.compile()
+        begin = threading.Barrier(len(boxes))
+
+        def work(at: int, program: Any = program, begin: threading.Barrier = begin) -> None:
+            begin.wait()
+            wrong.extend(at for _ in range(10) if program.run(boxes[at], arithmetic="interval") != want[at])
+
+        threads = [threading.Thread(target=work, args=(at,)) for at in range(len(boxes))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert not wrong
+
+
+def test_programs_on_boxes_keep_no_more_than_they_read_again() -> None:
+    x = np.zeros((64, 1024), np.float32)
+
+    def f(x: Any) -> Any:
+        for _ in range(20):
+            x = ln.relu(x)
+        return x
+
+    graph = ln.trace(f, x)
+    program, box = graph.compile(), Interval(x, x + 1)
+    program.run(box)
+    tracemalloc.start()
+    program.run(box)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * x.nbytes  # two boxes are four ends
+
+
+def test_programs_on_points_refuse_nan_where_operators_do() -> None:
+    x = np.array([[1, np.nan]], np.float32)
+    for f in (ln.relu, ln.exp, lambda x: ln.linear(x, np.ones((1, 2), "f"))):
+        graph = ln.trace(f, x)
+        with pytest.raises(ln.ArgumentError, match=r"N4.*NaN") as alone:
+            node_by_node(graph, [Interval.between(x, x)])
+        with pytest.raises(ln.ArgumentError) as error:
+            graph.compile().run(x, arithmetic="interval")
+        assert str(error.value) == str(alone.value) and error.value.who != "lunette"
+    y = ln.trace(lambda x: ln.slice(x, (0, 0), (1, 1)) + 1, x).compile().run(x, arithmetic="interval")
+    assert y == Interval(np.full((1, 1), 2, "f"))  # it is not read
+    with pytest.raises(ln.ArgumentError, match="N4"):
+        ln.trace(lambda v: ln.maximum(v, x), np.zeros((1, 2), "f")).compile().run(Interval(np.zeros((1, 2), "f")))
+
+
+def test_programs_on_boxes_compute_nodes_of_constants_once() -> None:
+    x, w = np.arange(8, dtype=np.float32).reshape(2, 4), np.arange(12, dtype=np.float32).reshape(4, 3)
+
+    def f(x: Any) -> Any:
+        g = x.graph
+        turned = ln.transpose(g.constant(w))
+        return ln.linear(x, turned, ln.mul(g.constant(w[0]), 0.1)), ln.mul(g.constant(w[1]), 0.1)
+
+    graph = ln.trace(f, x)
+    check_program(graph, [Interval(x, x + 1)])
+    plan = graph.compile()._interval_plan()
+    assert [s.node.kind.name for s in plan.every if s.node.kind is not None] == ["matmul", "add"]
+
+
+def test_outputs_on_boxes_have_memory_of_their_own() -> None:
+    graph = ln.Graph()
+    x = graph.input((2, 2), name="x")
+    y = ln.relu(x)
+    graph.output(x, graph.constant(np.array([1, 2], np.float32)), y, y, ln.reshape(y, (4,)), ln.reshape(x, (4,)))
+    a = np.array([[1, -2], [3, -4]], np.float32)
+    for box in (Interval(a), Interval(a, a + 1)):
+        check_program(graph, [box])
+
+
+def test_boxes_of_nodes_are_as_the_inputs_were() -> None:
+    import torch
+
+    graph = ln.Graph()
+    v, labels = graph.input((1, 2), name="x"), graph.input((1,), "int64", name="labels")
+    graph.output(ln.one_hot(labels, 2, dtype="float32") + ln.relu(v) + np.array([1, 0], np.float32))
+    x = torch.tensor([[-1.0, 1.0]])
+    boxes = graph.compile().boxes(Interval(x, x + 1), np.array([1]))
+    assert sorted(boxes) == [at for at, n in enumerate(graph.nodes) if n.dtype.kind == "f"]
+    assert all(isinstance(e, torch.Tensor) for b in boxes.values() for e in (b.lo, b.hi))
+    assert boxes[graph.outputs[0]].hi.tolist() == [[1, 3]]
+
+
 def test_every_operator_says_that_it_has_bounds() -> None:
     assert all("interval" in rules for rules in ln.rules().values())
 
@@ -669,7 +875,7 @@ def test_every_operator_says_that_it_has_bounds() -> None:
 @pytest.mark.parametrize("broken", ["steps", "sums", "ends"])
 def test_a_build_that_rounds_inward_fails(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above see it: without the steps outward, and without what sums and kernels add for their roundings."""
-    monkeypatch.setattr(interval.BOUNDERS, "made", {})
+    monkeypatch.setattr(interval.RULES, "made", {})
     failing: list[Callable[[], None]]
     if broken == "steps":
         monkeypatch.setattr(outward, "moved", lambda a, where, down: a)

@@ -200,6 +200,28 @@ def test_a_child_forked_in_the_middle_of_a_kernel_computes_too() -> None:
     """)
 
 
+def test_a_child_forked_while_other_threads_run_a_program_on_boxes_does_so_too() -> None:
+    """Also one that has not run before: its plan is made in the parent and in the child at the same time."""
+    in_a_process("""
+        import numpy as np
+        x, w = np.arange(-32, 32, dtype=np.float32).reshape(1, 1, 8, 8), np.full((4, 1, 3, 3), 0.1, np.float32)
+        graph = ln.trace(lambda x: ln.avg_pool(ln.sigmoid(ln.conv(x, w, padding=1)), 2) + 1, x)
+        box = ln.Interval(x, x + 1)
+        want, stop = graph.compile().run(box), threading.Event()
+        program, later = graph.compile(), [graph.compile() for _ in range(4)]
+        def work():
+            while not stop.is_set():
+                program.run(box)
+                for p in later: p.run(box)
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+        for t in threads: t.start()
+        for p in later:
+            assert in_child(lambda: p.run(box) == want and program.run(box) == want)
+        stop.set()
+        for t in threads: t.join()
+    """)
+
+
 def test_a_child_forked_while_another_thread_computes_with_balls_does_so_too() -> None:
     """One precision serves all threads, behind a lock that nobody in the child would release."""
     in_a_process("""

@@ -1,9 +1,9 @@
 """No sum is longer than the bound says: data that is 1 followed by numbers that a running sum of it would drop.
 
-Every problem is linear in one array, with coefficients that are all one power of two. That array is 1 at one place and a
-tiny e, or -e, everywhere else: e is just below half a unit of 1, or a fraction of that, so that whole blocks of them are. A
-sum that adds n terms to the 1 one after another loses n*e; random data never shows it. How many terms a result has, and
-whether the 1 is among them, the same kernel tells in float64 on small whole numbers, which it adds exactly.
+Every problem is linear in one array, with coefficients that are all one power of two. That array is 1 at one place and
+a tiny e, or -e, everywhere else: e is just below half a unit of 1, or a fraction of that, so that whole blocks of them
+are. A sum that adds n terms to the 1 one after another loses n*e; random data never shows it. How many terms a result
+has, and whether the 1 is among them, the same kernel tells in float64 on small whole numbers, which it adds exactly.
 
 Fast results keep the bound of the contract, boxes hold the exact sum, rounded results are the float nearest to it.
 LUNETTE_ISA chooses the instruction set under test.
@@ -246,12 +246,21 @@ def every() -> Iterator[tuple[str, Problem]]:
 
 
 PROBLEMS = [pytest.param(p, id=name) for name, p in every()]
+
+
+def one_tap_of_many(channels: int, taps: int) -> Problem:
+    """Every output reads one cell of each channel; the others of its taps are absent."""
+    return Problem(
+        (1, channels, 1),
+        lambda v, a: ln.conv(v, ones(1, channels, taps, like=v), padding=taps - 1, arithmetic=a),
+    )
+
+
 SPARSE = [
-    # Each in a block of its own, of cells that are absent or do not win: blocks of blocks are sums, too.
+    # Each term in a block of its own, of cells that are absent or do not win: blocks of blocks are sums, too.
     pytest.param(next(winners((1, 1, 2500, 2100), 8191, 2))[1], id="winners far apart"),
-    pytest.param(Problem((1, 60000, 1), lambda v, a: ln.conv(v, ones(1, 60000, 330, like=v), padding=329, arithmetic=a)),
-                 id="one tap of many, many channels"),
-]  # fmt: skip
+    pytest.param(one_tap_of_many(60000, 330), id="one tap of many, many channels"),
+]
 
 
 def places(size: int) -> list[int]:
@@ -290,7 +299,7 @@ def check(problem: Problem, dtype: Any, part: float, sign: int) -> None:
         c = abs(problem.coefficient)
         y = np.asarray(problem.f(given, "fast"))
         assert y.dtype == dtype and y.shape == terms.shape
-        # Exactly (y - 1) - e*n, but for a rounding that is far below the bound: y and 1 are near, or the 1 is not there.
+        # Exactly (y - 1) - e*n, but for a rounding far below the bound: y and 1 are near, or the 1 is not there.
         gap = abs((y.astype(np.float64) / problem.coefficient - hit) - sign * e * (terms - hit))
         h = height(terms) + problem.roundings
         bound = gamma(h, u) * (e * (terms - hit) + hit) + h * tiny / c

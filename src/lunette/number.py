@@ -137,6 +137,8 @@ def primal(a: Number) -> Number:
 
 def _as_array(a: Any) -> Array:
     """Ends as numpy reads them; of torch's bfloat16, which it does not know, as float32."""
+    if type(a) is np.ndarray:  # whose dtype takes long to print
+        return a
     return np.asarray(a.float() if str(getattr(a, "dtype", "")) == "torch.bfloat16" else a)
 
 
@@ -182,13 +184,13 @@ class Interval:
             object.__setattr__(self, "hi", self.lo)
         if type(self.lo) in _PLAIN and type(self.hi) in _PLAIN and self.lo <= self.hi:
             return
-        got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
         try:
             lo, hi = _as_array(self.lo), _as_array(self.hi)
             if lo.dtype.kind in "bcmMSU" or hi.dtype.kind in "bcmMSU":
                 raise TypeError  # numpy compares these, but they are not real numbers
             ordered = np.asarray(lo <= hi if lo.shape == hi.shape else True, bool)
         except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: torch, of a tensor that requires grad
+            got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
             raise DTypeError("N4", "ends with an order", got, "Pass two real numbers.", who="Interval") from error
         if lo.shape != hi.shape:
             got = f"lo of shape {lo.shape}, hi of shape {hi.shape}"
@@ -200,6 +202,7 @@ class Interval:
             object.__setattr__(self, "lo", lo)
             object.__setattr__(self, "hi", hi)
         if not ordered.all():
+            got = f"lo={shown(self.lo)}, hi={shown(self.hi)}"
             if lo.shape:
                 at = tuple(int(p) for p in np.argwhere(~ordered)[0])
                 got = f"lo={lo[at]}, hi={hi[at]} at {at}"

@@ -24,12 +24,9 @@ Directed = Callable[[Array, Array, bool], Array]
 
 def moved(a: Array, where: Any, down: bool) -> Array:
     """The next float down, or up, for some cells; an infinity stays where it is the end of that direction."""
-    away = np.signbit(a) == down  # the magnitude grows, and with it the bits read as an integer
-    where = where & ~(np.isinf(a) & away)
-    integer = np.dtype(f"i{a.itemsize}")
-    bits = a.view(integer) + np.where(where, np.where(away, 1, -1), 0).astype(integer)
-    least = np.array(1, integer).view(a.dtype)
-    return np.where(where & (a == 0), -least if down else least, bits.view(a.dtype))
+    y: Array = np.array(a)
+    np.nextafter(a, y.dtype.type(_outer(down)), out=y, where=where)
+    return y
 
 
 def _outer(down: bool) -> float:
@@ -41,6 +38,8 @@ def directed_sum(a: Array, b: Array, down: bool) -> Array:
     part = s - a
     error = (a - (s - part)) + (b - part)
     inward = error < 0 if down else error > 0
+    if np.isfinite(error).all():  # so are the ends and their sum
+        return moved(s, inward, down)
     # Where a finite sum overflowed there is no error to see: it is beyond the greatest float.
     inward = inward | (~np.isfinite(error) & np.isfinite(a) & np.isfinite(b))
     return np.where(np.isnan(s), s.dtype.type(_outer(down)), moved(s, inward, down))

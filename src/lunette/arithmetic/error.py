@@ -33,7 +33,7 @@ def roundings(terms: int) -> int: ...
 @overload
 def roundings(terms: Array) -> Array: ...
 def roundings(terms: int | Array) -> int | Array:
-    """How many roundings a term of a sum of so many passes through at most: what the kernels promise, and say themselves."""
+    """How many roundings a term of a sum of so many passes through at most: what the kernels promise."""
     blocked = _native.SUM_BLOCK + -(-terms // _native.SUM_BLOCK)
     return min(terms, blocked) if isinstance(terms, int) else np.minimum(terms, blocked)
 

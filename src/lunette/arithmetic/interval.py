@@ -49,8 +49,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache, singledispatch
-from math import inf, prod
+from functools import lru_cache, partial, singledispatch
+from math import inf, isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -62,9 +62,9 @@ from lunette.array import (
     Call,
     Kept,
     bound_before,
+    bound_to,
     by_specification,
     cells,
-    computing,
     dense,
     give,
     one_kind,
@@ -73,8 +73,8 @@ from lunette.array import (
     take,
     wide,
 )
-from lunette.errors import ArgumentError
-from lunette.number import OBJECT, Array, Interval, above, allocate, below, each
+from lunette.errors import ArgumentError, speaking
+from lunette.number import OBJECT, Array, Interval, above, allocate, below, each, meeting
 from lunette.op import Bound, Op, Request, check_shape
 from lunette.ops.derivative import Jvp, Vjp
 from lunette.ops.pool import Pool
@@ -88,17 +88,12 @@ def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> In
     lower = tuple([a.lo if isinstance(a, Interval) else a for a in operands])
     call = _known(kind, operands, lower, options)
     known = call is not None
-    boxes: Boxes
     if call is None:
         call = prepare(Request(kind, lower, "interval", options))
-    if known:
-        boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
-        quick = BOUNDERS.get(call.bound)
-        box = None if quick is None else quick(call, boxes)
-        if box is not None:
-            return _without_nan(box, operands, boxes)
-    with computing(kind, call.bound.d, *call.arrays):
+    with speaking(kind.name, call.bound.d), np.errstate(all="ignore"):
+        boxes: Boxes
         if known:
+            boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
             return _without_nan(_bounds(kind, call, boxes, options), operands, boxes)
         if getattr(call.bound.op, "return_indices", False):
             raise ArgumentError("N5", "values, not indices, of boxes", "return_indices=True", "Leave it out.")
@@ -109,9 +104,26 @@ def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> In
         return Interval.between(*(give(np.asarray(e), call.kinds[0]) for e in (box.lo, box.hi)))
 
 
+def prepared(
+    kind: type[Op], arrays: Sequence[Array | None], options: tuple[Any, ...], fixed: Sequence[int]
+) -> Callable[[Boxes], Interval] | None:
+    """The bounds of an operator on dense boxes that are like these arrays, for callers that have many of them.
+
+    What shapes decide is decided here, and what depends on the points that `fixed` counts, which are the same in every
+    call, is computed once. A NaN in a point comes out as one, or is refused. None: values must be looked at first.
+    """
+    if kind.integers or any(a is not None and a.dtype not in FLOAT for a in arrays):
+        return None
+    bound = bound_to(kind, arrays, "interval", options)
+    if _looks_at_values(bound.op):
+        return None
+    call = Call(bound, (), next(a.dtype for a in arrays if a is not None), ("numpy",))
+    return partial(_rule(kind, call, options, frozenset(fixed)), call)
+
+
 def _known(kind: type[Op], operands: Sequence[Any], lower: tuple[Any, ...], options: tuple[Any, ...]) -> Call | None:
     """The short way to what was bound before: dense float arrays of NumPy, and boxes of them."""
-    if kind.scalars or kind.integers:
+    if kind.integers:
         return None
     for a, lo in zip(operands, lower, strict=True):
         if lo is None:
@@ -122,9 +134,15 @@ def _known(kind: type[Op], operands: Sequence[Any], lower: tuple[Any, ...], opti
             if not ((flags := end.flags).c_contiguous and flags.aligned):
                 return None
     bound = bound_before(kind, lower, "interval", options)
-    if bound is None or getattr(bound.op, "return_indices", False):
+    if bound is None or _looks_at_values(bound.op) or getattr(bound.op, "return_indices", False):
         return None
     return Call(bound, lower, next(a.dtype for a in lower if a is not None), ("numpy",))
+
+
+def _looks_at_values(op: Op) -> bool:
+    """Whether it has rules for values, not only for shapes."""
+    base = op.op if isinstance(op, Jvp | Vjp) else op
+    return type(base).check is not Op.check
 
 
 def _box(call: Call, at: int, given: Any) -> Interval | None:
@@ -152,25 +170,56 @@ def _box(call: Call, at: int, given: Any) -> Interval | None:
 
 
 def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) -> Interval:
-    bound, op = call.bound, call.bound.op
     if call.dtype == OBJECT:
         return by_specification_of(call, boxes)
+    rule = RULES.get(call.bound) or RULES.keep(call.bound, _rule(kind, call, options))
+    assert rule is not None
+    return rule(call, boxes)
+
+
+Bounder = Callable[[Call, Boxes], Interval | None]
+"""The bounds of boxes of one shape by what is proved of a kernel; None has the specification do it."""
+Rule = Callable[[Call, Boxes], Interval]
+RULES: Kept[Rule] = Kept()
+
+
+@singledispatch
+def bounder_of(op: Op, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
+    """The bounder of an operator (lunette.arithmetic.interval_pool and round_exp)."""
+    return None
+
+
+def _rule(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int] = frozenset()) -> Rule:
+    """How a bound operator is bounded: by the first of the ways that it has which gives an answer."""
+    bound, op = call.bound, call.bound.op
+    ways: list[Bounder] = []
     if prod(bound.out) == 0:
-        empty = allocate(bound.out, call.dtype)
-        return Interval.between(empty, empty)
-    box = op.bounds(*boxes) if None not in boxes else None  # type: ignore[arg-type]
-    if box is None and issubclass(kind, Jvp) and kind.base.linear_in:
-        box = _by_linearity(kind, boxes, options)
-    if box is None and bound.kernels.forward is not None:
+        ways.append(_nothing)
+    if type(op).bounds is not Op.bounds:
+        ways.append(lambda call, boxes: op.bounds(*boxes) if None not in boxes else None)  # type: ignore[arg-type]
+    if issubclass(kind, Jvp) and kind.base.linear_in:
+        ways.append(lambda call, boxes: _by_linearity(kind, boxes, options))
+    if bound.kernels.forward is not None:
         if op.exact and (op.monotone or op.integers):
-            box = _end_by_end(call, boxes)
-        elif (bounder := _bounder(call)) is not None:
-            box = bounder(call, boxes)
+            ways.append(_end_by_end)
+        elif (bounder := bounder_of(op, bound, wide(call.dtype))) is not None:
+            ways.append(bounder)
         elif not isinstance(op, Pool) and (terms := terms_of(op, bound.shapes, prod(bound.batch))) is not None:
-            box = _sums(call, boxes, terms)
-    if box is None:
+            ways.append(_sums(call, terms, fixed))
+
+    def rule(call: Call, boxes: Boxes) -> Interval:
+        for way in ways:
+            if (box := way(call, boxes)) is not None:
+                return outward.rounded(box.lo, box.hi, call.dtype)
         box = by_specification_of(call, boxes)
-    return outward.rounded(box.lo, box.hi, call.dtype)
+        return outward.rounded(box.lo, box.hi, call.dtype)
+
+    return rule
+
+
+def _nothing(call: Call, boxes: Boxes) -> Interval:
+    empty = allocate(call.bound.out, call.dtype)
+    return Interval.between(empty, empty)
 
 
 # ---- the specification
@@ -191,31 +240,15 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
         assert lo is not None and hi is not None
         return each(interval, lo, hi)
 
+    refuse_nan(boxes)
     arrays = [None if b is None else b.lo if b.dtype.kind == "i" else as_cells(b) for b in boxes]
-    bound.op.check(*arrays)
-    y = each(Interval.of, np.asarray(by_specification(bound, arrays), object))
+    with meeting(*arrays):
+        bound.op.check(*arrays)
+        y = each(Interval.of, np.asarray(by_specification(bound, arrays), object))
     lo, hi = each(lambda v: v.lo, y), each(lambda v: v.hi, y)
     if call.dtype == OBJECT:
         return Interval.between(lo, hi)
     return outward.rounded(each(below, lo).astype(np.float64), each(above, hi).astype(np.float64), wide(call.dtype))
-
-
-Bounder = Callable[[Call, Boxes], Interval | None]
-"""The bounds of boxes of one shape by what is proved of a kernel; None has the specification do it."""
-
-
-@singledispatch
-def bounder_of(op: Op, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
-    """The bounder of an operator (lunette.arithmetic.interval_pool and round_exp)."""
-    return None
-
-
-BOUNDERS: Kept[Bounder] = Kept()
-
-
-def _bounder(call: Call) -> Bounder | None:
-    bound = call.bound
-    return BOUNDERS.get(bound) or BOUNDERS.keep(bound, bounder_of(bound.op, bound, wide(call.dtype)))
 
 
 # ---- kernels
@@ -323,20 +356,20 @@ def factors(terms: int, dtype: np.dtype[Any], beside: int) -> tuple[Any, Any, in
     return up[0], up[1], k
 
 
-def _sums(call: Call, boxes: Boxes, terms: int) -> Interval | None:
+def _sums(call: Call, terms: int, fixed: frozenset[int]) -> Bounder:
     """None where the kernel overflows, or has nothing to add up, and the specification is as good."""
-    op = call.bound.op
-    if terms == 0 or any(b is not None and b.lo.size == 0 for b in boxes):
-        return None
+    op, shapes = call.bound.op, call.bound.shapes
+    if terms == 0 or 0 in call.bound.batch or any(s is not None and 0 in s for s in shapes):
+        return lambda call, boxes: None
+    added = None
     if isinstance(op, Vjp):
-        read = [p for p in range(len(boxes)) if op.reads(p)]
-        added = None
+        read = [p for p in range(len(shapes)) if op.reads(p)]
     else:
         read = list(op.linear_in)
         added = next(iter(getattr(op, "affine_in", ())), None)
     if len(read) == 1:
-        return _of_one_sign(call, boxes, terms, read[0])
-    return _of_products(call, boxes, terms, (read[0], read[1]), added)
+        return lambda call, boxes: _of_one_sign(call, boxes, terms, read[0])
+    return _Products(call, terms, (read[0], read[1]), added, fixed)
 
 
 def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | None:
@@ -387,73 +420,110 @@ def _move_apart(
     return top
 
 
-def _of_products(call: Call, boxes: Boxes, terms: int, at: tuple[int, int], added: int | None) -> Interval | None:
-    dtype = wide(call.dtype)
-    first, second = boxes[at[0]], boxes[at[1]]
-    assert first is not None and second is not None
-    # The factor that carries the error is the wider one, or of points the smaller one.
-    if (second.lo is not second.hi) > (first.lo is not first.hi) or (
-        (second.lo is second.hi) == (first.lo is first.hi) and second.lo.size < first.lo.size
-    ):
-        at, first, second = (at[1], at[0]), second, first
-    arrays = [None if v is None else v.lo for v in boxes]
+class _Products:
+    """Sums of products of two operands, `at`, to which a third may be `added`; see above.
 
-    def kernel(x: Array, w: Array, plus: Array | None, y: Array) -> Array:
-        arrays[at[0]], arrays[at[1]] = x, w
+    What depends on `fixed` operands alone, which are points and the same in every call, is kept.
+    """
+
+    def __init__(self, call: Call, terms: int, at: tuple[int, int], added: int | None, fixed: frozenset[int]) -> None:
+        self.dtype = wide(call.dtype)
+        self.terms, self.at, self.added, self.fixed = terms, at, added, fixed
+        self.factors = factors(terms, self.dtype, 6), factors(terms, self.dtype, 7)
+        self.tiny = 4 * float(np.finfo(self.dtype).smallest_subnormal)
+        self.kept: dict[str, tuple[Any, ...]] = {}
+
+    def once(self, name: str, at: Sequence[int], boxes: Boxes, make: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """What is made of the operands `at`; two threads may make it at the same time, and make the same."""
+        if not all(boxes[p] is None or p in self.fixed for p in at):
+            return make()
+        if name not in self.kept:
+            own = [id(b.lo) for p in at if (b := boxes[p]) is not None]
+            # The rest lies in memory that is used again.
+            made = [a.copy() if isinstance(a, np.ndarray) and id(a) not in own else a for a in make()]
+            self.kept[name] = tuple(made)
+        return self.kept[name]
+
+    def __call__(self, call: Call, boxes: Boxes) -> Interval | None:
+        dtype, terms, added, at = self.dtype, self.terms, self.added, self.at
+        first, second = boxes[at[0]], boxes[at[1]]
+        assert first is not None and second is not None
+        # The factor that carries the error is the wider one, or of points the smaller one.
+        if (second.lo is not second.hi) > (first.lo is not first.hi) or (
+            (second.lo is second.hi) == (first.lo is first.hi) and second.lo.size < first.lo.size
+        ):
+            at, first, second = (at[1], at[0]), second, first
+        arrays = [None if v is None else v.lo for v in boxes]
+
+        def kernel(x: Array, w: Array, plus: Array | None, y: Array) -> Array:
+            arrays[at[0]], arrays[at[1]] = x, w
+            if added is not None:
+                arrays[added] = plus
+            return _kernel(call, arrays, y)
+
+        wide_weights = second.lo is not second.hi
+        a, b, k = self.factors[wide_weights]
+        c, carried, reach = self.once("carried", at[:1], boxes, lambda: _centre(first, a, b, "x", reach=wide_weights))
+        d, q = second.lo, None
+        if wide_weights:
+            d, q, _ = _centre(second, dtype.type(0), dtype.type(1), "w")
+        weight, greatest = self.once("weight", at[1:], boxes, lambda: _magnitudes(d, q))
+        s = dtype.type(self.tiny * (3 * k + 4 + terms * greatest))
+        middle, plus = None, None
         if added is not None:
-            arrays[added] = plus
-        return _kernel(call, arrays, y)
+            middle, plus = self.once("plus", (at[1], added), boxes, lambda: _beside(call, boxes[added], a, b, s))
 
-    wide_weights = second.lo is not second.hi
-    a, b, k = factors(terms, dtype, 7 if wide_weights else 6)
-    c, carried, reach = _centre(first, a, b, "x", reach=wide_weights)
-    d, q, _ = _centre(second, dtype.type(0), dtype.type(1), "w") if wide_weights else (second.lo, None, None)
-    bias = None if added is None else boxes[added]
-    middle, beside = (None, None) if bias is None else _centre(bias, a, b, "b")[:2]
+        lo, hi = both_ends(call)
+        kernel(c, d, middle, hi)
+        kernel(carried, weight, plus, lo)
+        more = None if q is None else kernel(reach, q, None, _memory.like(lo, "sizes"))
+        finite = True
+        for room, y, extra, high in _pieces(lo, hi, lo if more is None else more):
+            if plus is None:
+                room += s
+            if more is not None:
+                room += extra
+            np.add(y, room, out=high)
+            finite = finite and isfinite(high.min()) and isfinite(high.max())  # which keep a NaN
+            np.subtract(y, room, out=room)
+            y[...] = high
+        if not finite:
+            refuse_nan(boxes)
+            if hi.size * terms <= FEW:
+                return None
+            lost = np.isnan(lo) | np.isnan(hi) | (lo == inf) | (hi == -inf)
+            lo[lost], hi[lost] = -inf, inf
+        return Interval.between(lo, hi)
 
-    lo, hi = both_ends(call)
-    kernel(c, d, middle, hi)
+
+def _magnitudes(d: Array, q: Array | None) -> tuple[Array, float]:
+    """|d|, and the greatest cell of |d| + q."""
     weight, greatest = _memory.like(d, "weight"), 0.0
     for cell, size, _ in _pieces(d, weight):
         greatest = max(greatest, float(np.abs(cell, out=size).max()))  # a NaN shows in y
-    if q is not None:
-        greatest += float(q.max())
-    s = dtype.type(4 * float(np.finfo(dtype).smallest_subnormal) * (3 * k + 4 + terms * greatest))
-    plus = None
-    if added is not None:
-        plus = np.full(call.bound.out[-1 - (call.bound.d or 0)], s, dtype)
-        if beside is not None:
-            plus += beside
-    kernel(carried, weight, plus, lo)
-    more = None if q is None else kernel(reach, q, None, _memory.like(lo, "sizes"))
-    least, most = np.inf, -np.inf
-    for room, y, extra, high in _pieces(lo, hi, lo if more is None else more):
-        if plus is None:
-            room += s
-        if more is not None:
-            room += extra
-        np.add(y, room, out=high)
-        least, most = np.minimum(least, high.min()), np.maximum(most, high.max())  # which keep a NaN
-        np.subtract(y, room, out=room)
-        y[...] = high
-    if not (np.isfinite(least) and np.isfinite(most)):
-        refuse_nan(boxes)
-        if hi.size * terms <= FEW:
-            return None
-        lost = np.isnan(lo) | np.isnan(hi) | (lo == inf) | (hi == -inf)
-        lo[lost], hi[lost] = -inf, inf
-    return Interval.between(lo, hi)
+    return weight, greatest if q is None else greatest + float(q.max())
 
 
-def _centre(box: Interval, a: Any, b: Any, slot: str, *, reach: bool = False) -> tuple[Array, Array, Array]:
+def _beside(call: Call, bias: Interval | None, a: Any, b: Any, s: Any) -> tuple[Array | None, Array]:
+    """What the kernel adds, on centres and on radii."""
+    plus = np.full(call.bound.out[-1 - (call.bound.d or 0)], s, wide(call.dtype))
+    if bias is None:
+        return None, plus
+    middle, carried, _ = _centre(bias, a, b, "b")
+    plus += carried
+    return middle, plus
+
+
+def _centre(box: Interval, a: Any, b: Any, slot: str, *, reach: bool = False) -> tuple[Array, Array, Any]:
     """(c, A*|c| + B*r, B*(|c| + r)): c a number inside each interval of a box, r the distance of its farther end.
 
     c is where half the sum of the ends is rounded to, so it is between them. The third is asked for of boxes only.
     """
     point = box.lo is box.hi
     c = box.lo if point else _memory.like(box.lo, f"{slot}: c")
-    carried, most = (_memory.like(box.lo, f"{slot}: {name}") for name in ("carried", "reach"))
-    for lo, hi, centre, r, far, size in _pieces(box.lo, box.hi, c, carried, most if reach else carried):
+    carried = _memory.like(box.lo, f"{slot}: carried")
+    most = _memory.like(box.lo, f"{slot}: reach") if reach else carried
+    for lo, hi, centre, r, far, size in _pieces(box.lo, box.hi, c, carried, most):
         if not point:
             np.add(lo, hi, out=centre)
             centre *= centre.dtype.type(0.5)
@@ -469,4 +539,4 @@ def _centre(box: Interval, a: Any, b: Any, slot: str, *, reach: bool = False) ->
         else:
             r *= b
             r += size
-    return c, carried, most
+    return c, carried, most if reach else None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lunette import outward
-from lunette.arithmetic.interval import Bounder, Boxes, bounder_of
+from lunette.arithmetic.interval import Bounder, Boxes, bounder_of, refuse_nan
 from lunette.arithmetic.pairs import DOUBLE, Pairs, Reads, exponential, gathered, logarithm
 from lunette.arithmetic.rounded import Task, nearest_at, nearest_everywhere, sum_of, whole
 from lunette.arithmetic.sums import Sum, nearest
@@ -159,6 +159,7 @@ def _bounder(op: Unary, bound: Bound, dtype: np.dtype[Any]) -> Bounder:
             (lo, low_known), (hi, high_known) = end(box.lo, True), end(box.hi, False)
         rest = ~(low_known & high_known)
         if rest.any():
+            refuse_nan(boxes)
             cells = each(Interval, box.lo[rest].astype(object), box.hi[rest].astype(object))
             op.check(cells)
             y = each(Interval.of, np.asarray(op.spec(cells), object))

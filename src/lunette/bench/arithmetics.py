@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import exp, log
 from typing import Any
 
@@ -15,12 +16,13 @@ from rich.table import Table
 
 import lunette as ln
 from lunette.arithmetic.rounded import COUNTS
-from lunette.bench import cases
+from lunette.bench import cases, networks
+from lunette.graph.program import Program
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One operator, dtype and arithmetic: the slowdown against the fast kernels over its cases."""
+    """One operator or program, dtype and arithmetic: the slowdown against the fast kernels over its cases."""
 
     what: str
     goal: float | None
@@ -47,6 +49,7 @@ GOALS = {
     ("smooth_max_pool", "float32", "rounded"): 8.0,
     ("pools", "float32", "rounded"): 4.0,
     ("pools", "float32", "interval"): 2.5,
+    ("program", "float32", "interval"): 15.0,
 }
 
 
@@ -73,6 +76,25 @@ def _call(f: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, A
     x, *rest = operands
     box = ln.Interval(x - np.spacing(abs(x)), x + np.spacing(abs(x)))
     return lambda a: f(box if a == "interval" else x, *rest, **options, arithmetic=a)
+
+
+def programs() -> Iterator[tuple[str, Call]]:
+    """Whole programs on points and on boxes, with their weights as constants; the first is small on purpose."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 1, 28, 28), (8, 1, 3, 3)))
+    made = [("conv-relu-pool", ln.trace(lambda x: ln.max_pool(ln.relu(ln.conv(x, w, padding=1)), 2), x).compile(), x)]
+    for network in networks.NETWORKS:
+        if network.name in ("lenet/b1", "resnet18/b1"):
+            feed = network.data()
+            made.append((network.name, networks.compiled(network, feed), feed.x))
+    for name, program, x in made:
+        box = ln.Interval(x - np.float32(2**-8), x + np.float32(2**-8))
+        for kind, given in (("points", x), ("boxes", box)):
+            yield f"{name} on {kind}", partial(_run, program, x, given)
+
+
+def _run(program: Program, x: Any, given: Any, arithmetic: str) -> Any:
+    return program.run(x if arithmetic == "fast" else given, arithmetic=arithmetic)
 
 
 def slowdown(call: Call, arithmetic: str, turns: int, budget: float) -> float:
@@ -103,14 +125,25 @@ def rows(turns: int = 5, budget: float = 1.0) -> Iterator[Row]:
                 family = "conv" if op == "conv" else "pools"
                 goal = GOALS.get((op, dtype, arithmetic), GOALS.get((family, dtype, arithmetic)))
                 yield Row(f"{op} {dtype} {arithmetic}", goal, ratios, share)
+    for name, call in programs():
+        call("interval")
+        ratio = slowdown(call, "interval", turns, budget)
+        yield Row(f"{name} float32 interval", GOALS["program", "float32", "interval"], (ratio,), 0.0)
 
 
 def show(console: Console) -> None:
     """The table."""
     table = Table(title="time / time of the fast kernel, one thread", title_justify="left")
-    for column in ("operator", "slowdown", "worst case", "goal", "met", "outputs that needed their exact value"):
+    for column in (
+        "operator or program",
+        "slowdown",
+        "worst case",
+        "goal",
+        "met",
+        "outputs that needed their exact value",
+    ):
         table.add_column(column)
-    for r in track(rows(), "measuring", total=24, console=console, transient=True):
+    for r in track(rows(), "measuring", total=30, console=console, transient=True):
         met = "" if r.goal is None else "yes" if r.mean <= r.goal else "no"
         goal = "" if r.goal is None else f"≤ {r.goal:g}x"
         exact = f"{r.undecided:.2g}" if "rounded" in r.what else ""

@@ -13,6 +13,7 @@ from lunette import _native
 from lunette.array import FLOAT, HALF, give, one_kind, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
 from lunette.graph.graph import Graph, Node, Var, short
+from lunette.graph.interval_plan import IntervalPlan
 from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
 from lunette.number import OBJECT, Array, Interval, allocate, as_dtype, cells_of, each, is_real
 from lunette.op import Op, apply, check_name
@@ -75,6 +76,7 @@ class Program:
         self.graph = graph.copy()  # what is added to the graph later is not part of this program
         self.debug, self.fuse = debug, fuse
         self._derived: dict[Any, Any] = {}
+        self._bounded: IntervalPlan | None = None
         self._lock = threading.Lock()
         self._inputs = self.graph.inputs
         self._names = [n.name for n in self._inputs]
@@ -141,7 +143,8 @@ class Program:
     def run(self, *inputs: Any, arithmetic: str = "fast", **named: Any) -> Any:
         """The outputs in an arithmetic; all but "fast" compute node by node.
 
-        With "interval" the inputs are boxes (`ln.Interval` of arrays) or points, and so are the weights among them.
+        With "interval" the inputs are boxes (`ln.Interval` of arrays) or points, and so are the weights among them;
+        what shapes and constants decide is decided by the first run.
 
         >>> import numpy as np, lunette as ln
         >>> g = ln.Graph()
@@ -156,6 +159,40 @@ class Program:
             arithmetic = "interval"  # as of every operator
         if arithmetic == "fast":
             return self(*inputs, **named)
+        if arithmetic == "interval":
+            boxes, kind = self._take_boxes(inputs, named)
+            given: list[Any] = [_given(b, kind) for b in self._interval_plan().run(boxes)]
+            return given[0] if len(given) == 1 else tuple(given)
+        arrays, kind = self._take(inputs, named)
+
+        def compute(n: Node, operands: list[Any]) -> Any:
+            assert n.kind is not None
+            return apply(n.kind, operands, arithmetic, *n.options)
+
+        known = dict(self.graph.each(arrays, compute))
+        given = [give(known[i], kind) for i in self.graph.outputs]
+        return given[0] if len(given) == 1 else tuple(given)
+
+    def boxes(self, *inputs: Any, **named: Any) -> dict[int, Interval]:
+        """The box of every node, by its number in `program.graph`, for boxes and points as `run` takes them.
+
+        Integers have none. The boxes of constants are the program's own arrays, which are not to be written to.
+
+        >>> import numpy as np, lunette as ln
+        >>> g = ln.Graph()
+        >>> g.output(ln.relu(ln.neg(g.input((2,), name="x"))))
+        >>> p = g.compile()
+        >>> for node, box in p.boxes(ln.Interval(np.float32([-2, 1]), np.float32([-1, 2]))).items():
+        ...     print(p.graph.nodes[node].short, box.lo, box.hi)
+        f32[2] [-2.  1.] [-1.  2.]
+        f32[2] [ 1. -2.] [ 2. -1.]
+        f32[2] [1. 0.] [2. 0.]
+        """
+        boxes, kind = self._take_boxes(inputs, named)
+        return {at: _given(b, kind) for at, b in self._interval_plan().all(boxes).items()}
+
+    def _take_boxes(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], str]:
+        """Rule G9, of boxes and points."""
 
         def end(name: str) -> tuple[list[Array], str]:
             def of(a: Any) -> Any:
@@ -163,24 +200,16 @@ class Program:
 
             return self._take([of(a) for a in inputs], {k: of(a) for k, a in named.items()})
 
-        boxes: list[Any]
-        boxes, kind = end("lo")
-        if arithmetic == "interval":
-            # Labels are integers, not measured: they have no box.
-            both = zip(boxes, end("hi")[0], strict=True)
-            boxes = [lo if lo is hi or lo.dtype.kind != "f" else Interval(lo, hi) for lo, hi in both]
+        lower, kind = end("lo")
+        # Labels are integers, not measured: they have no box.
+        both = zip(lower, end("hi")[0], strict=True)
+        return [lo if lo is hi or lo.dtype.kind != "f" else Interval(lo, hi) for lo, hi in both], kind
 
-        def compute(n: Node, operands: list[Any]) -> Any:
-            assert n.kind is not None
-            return apply(n.kind, operands, arithmetic, *n.options)
-
-        known = dict(self.graph.each(boxes, compute))
-        results = [known[i] for i in self.graph.outputs]
-        if arithmetic == "interval":
-            given = [Interval.between(give(b.lo, kind), give(b.hi, kind)) for b in map(Interval.of, results)]
-        else:
-            given = [give(r, kind) for r in results]
-        return given[0] if len(given) == 1 else tuple(given)
+    def _interval_plan(self) -> IntervalPlan:
+        """Made by the first run on boxes; by several threads at once, if they begin at once: a lock would not fork."""
+        if self._bounded is None:
+            self._bounded = IntervalPlan(self.graph)
+        return self._bounded
 
     def _take(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Array], str]:
         """Rule G9."""
@@ -363,6 +392,14 @@ def _nans(a: Any) -> Array:
     kind = dtype_name(getattr(a, "dtype", OBJECT))
     floats = kind in [t.name for t in (*FLOAT, *HALF)]
     return np.isnan(take(a, "x").array) if floats else np.zeros((), bool)
+
+
+def _given(box: Interval, kind: str) -> Interval:
+    """A box as the kind of arrays that the inputs were."""
+    if kind == "numpy":
+        return box
+    # Constants are not to be written to, which a tensor of torch cannot say.
+    return Interval.between(*(give(e if e.flags.writeable else e.copy(), kind) for e in (box.lo, box.hi)))
 
 
 def _rebuilt(graph: Graph, debug: bool, fuse: bool) -> Program:
