@@ -408,7 +408,8 @@ class Graph:
             own = [convert(a) if a is not None and a.dtype != OBJECT and a.dtype != np.int64 else a for a in arrays]
             own = [a if a is None or a.dtype == OBJECT else cells_of(a) for a in own]
             n.bound.op.check(*own)
-            return by_specification(n.bound, own)
+            with np.errstate(all="ignore"):
+                return by_specification(n.bound, own)
 
         values = dict(self.each(given, compute))
         results = [values[i] if values[i].dtype == OBJECT else convert(values[i]) for i in self.outputs]

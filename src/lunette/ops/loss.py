@@ -18,12 +18,11 @@ from lunette import _native
 from lunette.errors import ArgumentError, LunetteError, ShapeError
 from lunette.number import Array, cells_in
 from lunette.op import Case, Kernels, Shapes
-from lunette.ops.binary import mul, sub
+from lunette.ops.binary import gate, mul, sub
 from lunette.ops.glue import Glue, check_axis, dtype_name, make, shape_of
 from lunette.ops.norm import log_softmax
 from lunette.ops.reduce import mean
 from lunette.ops.reduce import sum as sum_cells
-from lunette.ops.unary import neg
 from lunette.window import Shape, integer
 
 
@@ -106,7 +105,8 @@ def cross_entropy(logits: Any, labels: Any, axis: int = 1) -> Any:
             who="cross_entropy",
         )
     hot = one_hot(labels, sizes[at], at, getattr(logits, "dtype", "object"))
-    return neg(mean(sum_cells(mul(log_softmax(logits, at), hot), at)))
+    # Only the cells at the labels count: what is beside them may be infinite, and 0 * infinity is no number.
+    return sub(0, mean(sum_cells(gate(hot, log_softmax(logits, at)), at)))
 
 
 def mse(x: Any, y: Any) -> Any:

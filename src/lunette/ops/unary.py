@@ -4,7 +4,12 @@
 |------|--------------------------------------------------|
 | E3   | a slope, or an exponent, is a finite number      |
 
-NaN propagates. relu'(0) = abs'(0) = 0, leaky_relu'(0) = slope.
+NaN propagates, but for power(x, 0), which is 1 for every x. relu'(0) = abs'(0) = 0, leaky_relu'(0) = slope.
+
+relu(x) is the greater of x and 0, of which x comes first: as of any maximum the first of two zeros wins, so relu(-0.0)
+is -0.0. leaky_relu keeps zeros likewise and multiplies by the slope below zero only: 0 * infinity arises at -infinity
+alone. sqrt and tanh keep the sign of a zero, abs does not. power follows IEEE's pow: x ** 0 is 1, infinities have
+powers, and negative numbers have none that is not whole.
 """
 
 from __future__ import annotations
@@ -20,7 +25,24 @@ import numpy as np
 
 from lunette import _native, number, outward
 from lunette.errors import ArgumentError, DTypeError, shown
-from lunette.number import Array, Dual, Interval, Number, each, is_enclosure, is_float, is_nan, is_real, like, primal
+from lunette.number import (
+    Array,
+    Dual,
+    Interval,
+    Number,
+    each,
+    is_decided,
+    is_enclosure,
+    is_float,
+    is_infinite,
+    is_nan,
+    is_real,
+    is_zero,
+    like,
+    magnitude,
+    primal,
+    zero_like,
+)
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
 from lunette.ops.glue import Glue, make
@@ -96,7 +118,8 @@ class Relu(Unary):
     exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return number.select([like(0, v), v], "first")
+        zero = primal(v) if is_zero(v) else like(0, v)  # a zero of x's own sign, which has no derivative
+        return number.select([zero, v], "first")
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -105,7 +128,7 @@ class Relu(Unary):
 
 @dataclass(frozen=True, slots=True)
 class LeakyRelu(Unary):
-    """X where it is positive, slope*x elsewhere."""
+    """X where it is positive, slope*x elsewhere; a zero stays as it is."""
 
     slope: float = 0.01
 
@@ -120,7 +143,12 @@ class LeakyRelu(Unary):
         return type(self)(number.as_dtype(self.slope, dtype))
 
     def cell(self, v: Number) -> Number:
-        low = like(self.slope, v) * v
+        slope = like(self.slope, v)
+        if is_decided(v):  # the branch that is not taken is not computed
+            if isinstance(v, Dual):
+                return Dual(self.cell(v.value), v.slope if primal(v) > 0 else slope * v.slope)
+            return slope * v if v < 0 else v
+        low = slope * v
         return number.select([low, v], "first") if self.slope <= 1 else -number.select([-low, -v], "first")
 
     def bounds(self, *boxes: Interval) -> Interval:
@@ -160,7 +188,7 @@ class Tanh(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return 1 - number.divide(like(2, v), number.exp(2 * v) + like(1, v))
+        return v if _is_floating_zero(v) else 1 - number.divide(like(2, v), number.exp(2 * v) + like(1, v))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -207,6 +235,8 @@ class Sqrt(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
+        if _is_floating_zero(v):
+            return v
         return like(math.nan, v) if is_float(primal(v)) and primal(v) < 0 else number.power(v, 0.5)
 
     def bounds(self, *boxes: Interval) -> Interval:
@@ -224,7 +254,10 @@ class Abs(Unary):
     needs: ClassVar[str] = "order"
 
     def cell(self, v: Number) -> Number:
-        return number.select([v, -v], "split")
+        if is_float(v):
+            return magnitude(v)  # of a zero, too
+        greater = number.select([v, -v], "split")
+        return Dual(self.cell(v.value), greater.slope) if isinstance(v, Dual) else greater
 
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.magnitude(*boxes)
@@ -244,7 +277,7 @@ class Sign(Unary):
 
     def cell(self, v: Number) -> Number:
         if isinstance(v, Dual):
-            return Dual(self.cell(v.value), 0 * v.slope)
+            return Dual(self.cell(v.value), zero_like(v.slope))
         if isinstance(v, Interval):
             return Interval(number.sign(v.lo), number.sign(v.hi))
         if is_enclosure(v):
@@ -264,7 +297,7 @@ class StopGradient(Unary):
     exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return Dual(v.value, 0 * v.slope) if isinstance(v, Dual) else v
+        return Dual(v.value, zero_like(v.slope)) if isinstance(v, Dual) else v
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -276,7 +309,7 @@ class StopGradient(Unary):
 
 @dataclass(frozen=True, slots=True)
 class Power(Unary):
-    """X to a fixed power: repeated products for whole exponents, roots of non-negative numbers for others."""
+    """X to a fixed power: products for whole exponents, roots of non-negative numbers for others."""
 
     exponent: float = 1
 
@@ -296,15 +329,22 @@ class Power(Unary):
     def cast(self, dtype: np.dtype[Any]) -> Self:
         return self if isinstance(self.exponent, int) else type(self)(number.as_dtype(self.exponent, dtype))
 
+    def spec(self, *arrays: Array | None) -> Array:
+        (x,) = arrays
+        assert x is not None
+        return each(self.cell, x) if self.exponent == 0 else Unary.spec(self, x)
+
     def cell(self, v: Number) -> Number:
         p = self.exponent
+        if p == 0:
+            return zero_like(v) + like(1, v)
         if isinstance(p, int):
-            result = like(1, v) + 0 * v
-            for _ in range(p if p >= 0 else -p):
-                result = result * v
-            return result if p >= 0 else number.divide(like(1, v), result)
+            whole = _whole_power(v, p if p > 0 else -p)
+            return whole if p > 0 else number.divide(like(1, v), whole)
         if is_float(primal(v)) and primal(v) < 0:
-            return like(math.nan, v)
+            if not is_infinite(v):
+                return like(math.nan, v)
+            v = -v
         return number.power(v, p) if p > 0 else number.divide(like(1, v), number.power(v, -p))
 
     def bounds(self, *boxes: Interval) -> Interval | None:
@@ -323,6 +363,17 @@ class Power(Unary):
         return float(self.exponent)
 
 
+def _is_floating_zero(v: Number) -> bool:
+    """A zero with a sign, which an odd function, and a root, keep."""
+    return is_float(v) and v == 0
+
+
+def _whole_power(v: Number, p: int) -> Number:
+    """V to the power p >= 1 by products, in the order of the digits of p."""
+    half = v if p == 1 else _whole_power(v, p // 2)
+    return half if p == 1 else half * half * v if p % 2 else half * half
+
+
 # ---- the functions
 
 
@@ -332,7 +383,7 @@ def neg(x: Any) -> Any:
 
 
 def relu(x: Any) -> Any:
-    """The positive part of x; its derivative at 0 is 0."""
+    """The greater of x and 0; its derivative at 0 is 0."""
     return make(Relu, (x,))
 
 
