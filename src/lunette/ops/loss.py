@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, LunetteError, ShapeError
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
 from lunette.number import Array, cells_in
 from lunette.op import Case, Kernels, Shapes
 from lunette.ops.binary import gate, mul, sub
@@ -24,6 +24,9 @@ from lunette.ops.norm import log_softmax
 from lunette.ops.reduce import mean
 from lunette.ops.reduce import sum as sum_cells
 from lunette.window import Shape, integer
+
+ROWS_OF = ("float32", "float64", "float16", "bfloat16", "object")
+"""The dtypes of logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,12 @@ class OneHot(Glue):
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         classes, axis, dtype = options
         assert shapes[0] is not None
-        return cls(integer("classes", classes), check_axis("axis", axis, len(shapes[0]) + 1), str(np.dtype(dtype)))
+        if integer("classes", classes) < 0:
+            raise ArgumentError("Q1", "classes >= 0", f"classes={classes}", "As many as logits in a row.")
+        if dtype not in ROWS_OF:
+            hint = "That of the logits."
+            raise DTypeError("D1", f"a dtype among {', '.join(ROWS_OF)}", f"dtype={shown(dtype)}", hint)
+        return cls(integer("classes", classes), check_axis("axis", axis, len(shapes[0]) + 1), dtype)
 
     def shape(self, *shapes: Shape | None) -> Shape:
         assert shapes[0] is not None

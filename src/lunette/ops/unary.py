@@ -442,6 +442,6 @@ def check_number(name: str, value: Any) -> Any:
     if not is_real(value):
         got = f"{name}={shown(value)} of type {type(value).__name__}"
         raise DTypeError("E3", f"{name} as a number", got, "It is fixed, not an array.")
-    if not math.isfinite(value):
+    if not math.isfinite(number.as_dtype(value, np.dtype(float))):
         raise ArgumentError("E3", f"a finite {name}", f"{name}={shown(value)}", "Infinity and NaN make no function.")
     return value if isinstance(value, int) else float(value)
