@@ -197,8 +197,7 @@ class Graph:
     def input(self, shape: Sequence[int], dtype: Any = "float32", name: Any = None) -> Var:
         """A new input."""
         with speaking("Graph.input"):
-            at = len(self.inputs)
-            name = f"x{at}" if name is None else name
+            name = self.unused(f"x{len(self.inputs)}") if name is None else name
             if not isinstance(name, str) or not name.isidentifier() or name in [n.name for n in self.inputs]:
                 raise ArgumentError("G3", "a name of its own, an identifier", f"name={shown(name)}", "Or leave it out.")
             if not is_sequence(shape):
@@ -309,6 +308,13 @@ class Graph:
         """Where the inputs are among the nodes."""
         return [i for i, n in enumerate(self.nodes) if n.name is not None]
 
+    def unused(self, name: str) -> str:
+        """The name, or one like it that no input has."""
+        taken = {n.name for n in self.inputs}
+        while name in taken:
+            name += "_"
+        return name
+
     def __str__(self) -> str:
         from lunette.graph.text import write
 
@@ -413,7 +419,7 @@ class Graph:
                 return by_specification(n.bound, own)
 
         values = dict(self.each(given, compute))
-        results = [values[i] if values[i].dtype == OBJECT else convert(values[i]) for i in self.outputs]
+        results = [values[i].copy() if values[i].dtype == OBJECT else convert(values[i]) for i in self.outputs]
         return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -107,7 +107,7 @@ class Program:
             root, n = steps.root(at), nodes[at]
             with speaking("Graph.compile"):
                 allocate(n.shape, n.dtype)  # rule N6, once
-            if n.dtype.kind != "f" or nodes[root].name is not None:
+            if nodes[root].name is not None:
                 self._outputs.append((n, self._names.index(nodes[root].name) - len(self._inputs)))
             elif nodes[root].value is not None:
                 self._outputs.append((n, nodes[root].value))
@@ -176,10 +176,15 @@ class Program:
 
         known = dict(self.graph.each(boxes, compute))
         results = [known[i] for i in self.graph.outputs]
+
+        def fresh(a: Any) -> Any:
+            """A copy: a result may be an input, a constant, another result or the other end of a box."""
+            return give(np.array(a, order="C"), kind)
+
         if arithmetic == "interval":
-            given = [Interval.between(give(b.lo, kind), give(b.hi, kind)) for b in map(Interval.of, results)]
+            given = [Interval.between(fresh(b.lo), fresh(b.hi)) for b in map(Interval.of, results)]
         else:
-            given = [give(r, kind) for r in results]
+            given = [fresh(r) for r in results]
         return given[0] if len(given) == 1 else tuple(given)
 
     def _take(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Array], str]:
@@ -401,7 +406,7 @@ def _jvp_graph(graph: Graph, moving: Sequence[bool]) -> Graph:
     new.lines = False
     primals = _copied_inputs(new, graph)
     tangents = [
-        new.input(n.shape, n.dtype, f"tangent_of_{n.name}") if m else None
+        new.input(n.shape, n.dtype, new.unused(f"tangent_of_{n.name}")) if m else None
         for n, m in zip(graph.inputs, moving, strict=True)
     ]
     y, dy = jvp(lambda *values: replay(graph, values), primals, tangents)
@@ -432,7 +437,7 @@ def _vjp_graphs(graph: Graph) -> tuple[Graph, Graph, list[int]]:
     y, pullback = vjp(f, *moving)
     results = [_as_var(joint, v).id for v in y]
     split = len(joint.nodes)
-    cotangents = [joint.input(v.shape, v.dtype, f"cotangent_{at}") for at, v in enumerate(y)]
+    cotangents = [joint.input(v.shape, v.dtype, joint.unused(f"cotangent_{at}")) for at, v in enumerate(y)]
     gradients = [_as_var(joint, g).id for g in pullback(list(cotangents))]
 
     needed: set[int] = set(gradients)
