@@ -345,6 +345,23 @@ def test_a_plan_changes_no_shape_no_sign_of_a_zero_and_makes_no_infinity(seed: i
         assert (np.signbit(got) == np.signbit(want))[zeros].all()
 
 
+def test_a_scale_and_a_shift_in_one_pass_are_the_two_operators() -> None:
+    for dtype in (np.float32, np.float64):
+        values = np.array(HARSH, dtype)
+        x, scale, shift = (a.ravel() for a in np.meshgrid(values, values, values))
+        wide = np.ascontiguousarray(np.broadcast_to(x[:, None], (2, x.size, 3)))
+        arrays = wide, scale[:, None].copy(), shift[:, None].copy()
+
+        def f(x: Any, s: Any, t: Any) -> Any:
+            return ln.relu(ln.add(ln.mul(x, s), t)), ln.add(t, ln.mul(s, x))
+
+        assert len(ln.trace(lambda *v: f(*v)[0], *arrays).compile().stats().nodes) == 1
+        for at in range(2):
+            got, want = ln.jit(lambda *v, at=at: f(*v)[at])(*arrays), f(*arrays)[at]
+            assert np.array_equal(got, want, equal_nan=True)
+            assert (np.signbit(got) == np.signbit(want))[want == 0].all()
+
+
 def test_equal_nodes_are_equal_bit_by_bit() -> None:
     x = np.array([-1.0, 1.0])
 
