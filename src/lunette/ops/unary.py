@@ -4,12 +4,11 @@
 |------|--------------------------------------------------|
 | E3   | a slope, or an exponent, is a finite number      |
 
-NaN propagates, but for power(x, 0), which is 1 for every x. relu'(0) = abs'(0) = 0, leaky_relu'(0) = slope.
+NaN propagates. relu'(0) = abs'(0) = 0, leaky_relu'(0) = slope.
 
 relu(x) is the greater of x and 0, of which x comes first: as of any maximum the first of two zeros wins, so relu(-0.0)
 is -0.0. leaky_relu keeps zeros likewise and multiplies by the slope below zero only: 0 * infinity arises at -infinity
-alone. sqrt and tanh keep the sign of a zero, abs does not. power follows IEEE's pow: x ** 0 is 1, infinities have
-powers, and negative numbers have none that is not whole.
+alone. sqrt and tanh keep the sign of a zero, abs does not.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from lunette.number import (
     is_decided,
     is_enclosure,
     is_float,
-    is_infinite,
     is_nan,
     is_real,
     is_zero,
@@ -307,71 +305,9 @@ class StopGradient(Unary):
         return Kernels(_native.unary(dtype.char, "copy", prod(shapes[0] or ()), 0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Power(Unary):
-    """X to a fixed power: products for whole exponents, roots of non-negative numbers for others."""
-
-    exponent: float = 1
-
-    name: ClassVar[str] = "power"
-    cases: ClassVar[Mapping[str, Case]] = {
-        "square": case((2, 3), exponent=2),
-        "cube": case((4,), exponent=3),
-        "itself": case((2,), exponent=1),
-        "nothing_left": case((2,), exponent=0),
-    }
-
-    @classmethod
-    def of(cls, shapes: Shapes, *options: Any) -> Self:
-        p = check_number("exponent", options[0])
-        return cls(int(p) if float(p).is_integer() else p)
-
-    def cast(self, dtype: np.dtype[Any]) -> Self:
-        return self if isinstance(self.exponent, int) else type(self)(number.as_dtype(self.exponent, dtype))
-
-    def spec(self, *arrays: Array | None) -> Array:
-        (x,) = arrays
-        assert x is not None
-        return each(self.cell, x) if self.exponent == 0 else Unary.spec(self, x)
-
-    def cell(self, v: Number) -> Number:
-        p = self.exponent
-        if p == 0:
-            return zero_like(v) + like(1, v)
-        if isinstance(p, int):
-            whole = _whole_power(v, p if p > 0 else -p)
-            return whole if p > 0 else number.divide(like(1, v), whole)
-        if is_float(primal(v)) and primal(v) < 0:
-            if not is_infinite(v):
-                return like(math.nan, v)
-            v = -v
-        return number.power(v, p) if p > 0 else number.divide(like(1, v), number.power(v, -p))
-
-    def bounds(self, *boxes: Interval) -> Interval | None:
-        (x,), p = boxes, self.exponent
-        if not isinstance(p, int) or p == 0:
-            return None
-        whole = outward.power(x, p if p > 0 else -p)
-        return whole if p > 0 else outward.div(outward.point(1, x), whole)
-
-    @classmethod
-    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
-        p = options[0]
-        return None if p == 0 else t if p == 1 else mul(t, mul(power(x, p - 1), p))
-
-    def parameter(self) -> float:
-        return float(self.exponent)
-
-
 def _is_floating_zero(v: Number) -> bool:
     """A zero with a sign, which an odd function, and a root, keep."""
     return is_float(v) and v == 0
-
-
-def _whole_power(v: Number, p: int) -> Number:
-    """V to the power p >= 1 by products, in the order of the digits of p."""
-    half = v if p == 1 else _whole_power(v, p // 2)
-    return half if p == 1 else half * half * v if p % 2 else half * half
 
 
 # ---- the functions
@@ -430,11 +366,6 @@ def sign(x: Any) -> Any:
 def stop_gradient(x: Any) -> Any:
     """X itself, which derivatives take for a constant."""
     return make(StopGradient, (x,))
-
-
-def power(x: Any, exponent: float) -> Any:
-    """X to a fixed power; `x ** exponent` on variables."""
-    return make(Power, (x,), exponent)
 
 
 def check_number(name: str, value: Any) -> Any:
