@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import flint
@@ -11,10 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import lunette as ln
+from lunette.graph.program import Program
 from lunette.number import Array, Dual, Interval, each, primal, total
 from lunette.op import Case, apply
 from lunette.ops import GLUE
+from lunette.ops.binary import equal, gate, prefer
 from lunette.ops.glue import Glue
+from lunette.ops.unary import sign
 from test_laws import _two_hundred_bits, all_same, dot, same, seeds  # noqa: F401 (the fixture serves here, too)
 
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in GLUE for k, c in kind.cases.items()]
@@ -108,3 +114,110 @@ def test_a_box_contains_every_point(kind: type[Glue], case: Case, seed: int) -> 
     for b, v in zip(box.flat, op.spec(*inside).flat, strict=True):
         b = Interval.of(b)
         assert b.lo - slack * (1 + abs(v)) <= v <= b.hi + slack * (1 + abs(v))
+
+
+# ---- zeros, infinities and NaN: the specification and the kernels agree, values and derivatives
+
+SPECIAL = [-0.0, 0.0, np.nan, np.inf, -np.inf, 1.0, -1.0]
+FUNCTIONS: dict[str, Any] = {
+    "relu": ln.relu,
+    "abs": ln.abs,
+    "neg": ln.neg,
+    "sign": sign,
+    "sqrt": ln.sqrt,
+    "tanh": ln.tanh,
+    "exp": ln.exp,
+    "log": ln.log,
+    "sigmoid": ln.sigmoid,
+    **{f"leaky_relu {s}": partial(ln.leaky_relu, slope=s) for s in (0.0, -0.0, 0.5, 1.0, 2.0, -1.0)},
+    **{f"power {p}": partial(ln.power, exponent=p) for p in (0, 1, 2, 3, 4, 5, -1, -2, -3, 0.5, 1.5, -0.5)},
+}
+PAIRS: dict[str, Any] = {
+    "add": ln.add,
+    "sub": ln.sub,
+    "mul": ln.mul,
+    "div": ln.div,
+    "maximum": ln.maximum,
+    "minimum": ln.minimum,
+    "equal": equal,
+    "gate": gate,
+}
+
+
+def is_alike(got: Any, want: Any) -> bool:
+    """Equal but for roundings, with the signs of zeros."""
+    a, b = (np.asarray(v, object).astype(float) for v in (got, want))
+    zeros = (b == 0) & (a == 0)
+    return np.allclose(a, b, rtol=1e-6, atol=0, equal_nan=True) and bool((np.signbit(a) == np.signbit(b))[zeros].all())
+
+
+def readings(*arrays: Array) -> dict[str, Callable[[Any], Any]]:
+    """Who computes a function of these arrays besides the kernels, and must agree."""
+    return {
+        "specification": lambda f: f(*(a.astype(object) for a in arrays)),
+        "on numpy's numbers": lambda f: f(*(np.array(list(a), object) for a in arrays)),
+        "program": lambda f: ln.jit(f)(*arrays),
+        "unfused program": lambda f: Program(ln.trace(f, *arrays), fuse=False)(*arrays),
+        "rounded": lambda f: ln.trace(f, *arrays).compile().run(*arrays, arithmetic="rounded"),
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_zeros_infinities_and_nan(name: str, dtype: Any) -> None:
+    f, x = FUNCTIONS[name], np.array(SPECIAL, dtype)
+    for who, read in readings(x).items():
+        assert is_alike(read(f), f(x)), who
+    for t in (1.0, -2.0):
+        both = x, np.full_like(x, t)
+        push = partial(_slope, f)
+        for who, read in readings(*both).items():
+            assert is_alike(read(push), push(*both)), who
+
+
+def _slope(f: Any, x: Any, t: Any) -> Any:
+    return ln.jvp(f, (x,), (t,))[1]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_of_zeros_infinities_and_nan(name: str, dtype: Any) -> None:
+    x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(np.array(SPECIAL, dtype), np.array(SPECIAL, dtype)))
+    f = PAIRS[name]
+    for who, read in readings(x, y).items():
+        assert is_alike(read(f), f(x, y)), who
+    for t in (np.full_like(x, v) for v in (1, -2, np.inf)):
+        for who, read in readings(x, y, t).items():
+            assert is_alike(read(prefer), prefer(x, y, t)), who
+
+
+def test_the_special_values_of_relu_power_and_leaky_relu() -> None:
+    for x in (np.array(SPECIAL), np.array(SPECIAL, np.float32), np.array(SPECIAL, object)):
+        assert is_alike(ln.relu(x), [-0.0, 0, np.nan, np.inf, 0, 1, 0])
+        assert is_alike(ln.relu(x), ln.maximum(x, 0))
+        assert is_alike(ln.power(x, 0), [1] * 7)
+        assert is_alike(ln.leaky_relu(x, 0.0), [-0.0, 0, np.nan, np.inf, np.nan, 1, -0.0])
+    assert ln.power([Fraction(1, 2)], 10**3)[0] == Fraction(1, 2**1000)
+
+
+LOGITS = [[[0, -np.inf]], [[2e38, -2e38]], [[np.inf, 0]], [[0, -1e30]]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("logits", LOGITS, ids=str)
+def test_what_is_beside_the_label_does_not_count(logits: Any, dtype: Any) -> None:
+    x, labels = np.array(logits, dtype), np.array([0])
+
+    def f(v: Any) -> Any:
+        return ln.cross_entropy(v, labels)
+
+    graph = ln.trace(f, x)
+    program = graph.compile()
+    for loss in (f(x), f(x.tolist()), program(x), program.run(x, arithmetic="rounded"), graph.eval(x)):
+        assert loss == 0 and not np.signbit(float(loss))
+    box = program.run(x, arithmetic="interval")
+    assert box.lo <= 0 <= box.hi
+    for slope in (ln.grad(f)(x), ln.jit(ln.grad(f))(x), ln.grad(f)(x.astype(object)), program.vjp(x)[1](dtype(1))[0]):
+        assert (slope == 0).all()
+    for _, t in (ln.jvp(f, (x,), (np.ones_like(x),)), program.jvp((x,), (np.ones_like(x),))):
+        assert t == 0

@@ -6,7 +6,10 @@ import copy
 import gc
 import json
 import pickle
+import random
+import re
 import threading
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from hypothesis import strategies as st
 import lunette as ln
 from lunette.graph.check import check
 from lunette.graph.program import Program, replay
-from lunette.graph.text import kinds
+from lunette.graph.text import kinds, named_constants, options_of
 from lunette.number import Array, cells_of, each
 
 seeds = st.integers(0, 2**32 - 1)
@@ -187,8 +190,6 @@ def test_derivatives_of_programs_are_those_of_the_specification(seed: int) -> No
 def test_a_graph_and_its_copies_agree_bit_for_bit(seed: int) -> None:
     graph = random_graph(seed)
     x = [a * np.float64(0.1) for a in inputs(graph, seed)]
-    from lunette.graph.text import named_constants
-
     again = ln.Graph.parse(str(graph), named_constants(graph))
     assert str(again) == str(graph)
     for other in (again, pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph)):
@@ -208,6 +209,329 @@ def test_saved_and_loaded(seed: int) -> None:
     assert str(again) == str(graph)
     for p, q in zip(several(graph.compile()(*x)), several(again.compile()(*x)), strict=True):
         assert p.tobytes() == q.tobytes()
+
+
+# ---- plans keep the meaning
+
+
+def scaled(x: Any, w: Any, b: Any, *factors: Any) -> Any:
+    """conv, * scale, + shift, * scale, ..."""
+    y = ln.conv(x, w, b)
+    for at, f in enumerate(factors):
+        y = ln.add(y, f) if at % 2 else ln.mul(y, f)
+    return y
+
+
+def convolution(w: list[float], b: float | None, *factors: float) -> Any:
+    """A function of x, for one channel."""
+    own = np.array([[w]], np.float32), None if b is None else np.array([b], np.float32)
+    return lambda x: scaled(x, *own, *(np.array([[f]], np.float32) for f in factors))
+
+
+@pytest.mark.parametrize(
+    ("w", "b", "factors", "x"),
+    [
+        ([1e20], None, [1e20], [1e-20, 0]),
+        ([1e-30], None, [1e-30], [1e38, 0]),
+        ([1e-38], None, [0.1], [1e38, 3e38]),  # a weight that would lose its last digits
+        ([1, 1], None, [2], [2e38, -2e38]),  # partial sums that would overflow
+        ([1, 1], 2e38, [1, 3e38], [-3e38, 0]),  # a bias that would
+        ([1, -1], None, [-2], [3, 3]),  # (+0) * (-2)
+        ([1, 1], None, [0], [-1, -1]),
+        ([1, 1], 0, [-1, -0.0], [0, 0]),
+        ([1], None, [float("inf")], [1, 0]),
+        ([0.25, -0.25], 0.5, [2, 1, 0.5, 3], [3e38, -3e38]),
+    ],
+)
+def test_a_scale_goes_into_weights_only_where_nothing_else_changes(
+    w: list[float], b: float | None, factors: list[float], x: list[float]
+) -> None:
+    f, given_x = convolution(w, b, *factors), np.array([x], np.float32)
+    want, got = f(given_x), ln.jit(f)(given_x)
+    assert np.allclose(got, want, rtol=1e-6, atol=0, equal_nan=True)
+    assert (np.signbit(got) == np.signbit(want))[want == 0].all()
+
+
+def steps(f: Any, x: Array) -> list[str]:
+    return [n.text.split("(")[0] + n.text[n.text.index(")") + 1 :] for n in ln.trace(f, x).compile().stats().nodes]
+
+
+def test_where_a_scale_goes_into_weights() -> None:
+    x = np.ones((1, 4), np.float32)
+    for factors in ([0.5], [0.5, 1], [-0.5, 1], [0, 1], [1, -1, 0.5]):
+        assert len(steps(convolution([1, 2], 3, *factors), x)) == 1, factors
+    assert len(steps(convolution([0.125, 0.25], 3, 1.3, -1), x)) == 1  # so small that no x overflows
+    for factors in ([2], [-0.5], [0], [-0.5, 0], [1e-38]):
+        assert len(steps(convolution([1, 2], 3, *factors), x)) == 2, factors
+
+
+def test_a_scale_in_the_weights_is_one_more_rounding() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((3, 3, 9, 9)).astype(np.float32), rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    mean, shift, b = (rng.standard_normal(4).astype(np.float32) for _ in range(3))
+    var, scale = rng.uniform(1, 2, 4).astype(np.float32), rng.uniform(-1, 1, 4).astype(np.float32)
+
+    def layer(x: Any) -> Any:
+        return ln.batch_norm(ln.conv(x, w, b), mean, var, scale, shift)
+
+    assert len(steps(layer, x)) == 1
+    wide: list[Any] = [a.astype(np.float64) for a in (x, w, b, mean, var, scale, shift)]
+    exact = ln.batch_norm(ln.conv(*wide[:3]), *wide[3:7])
+    factor = (abs(wide[5]) / np.sqrt(wide[4] + 1e-5))[:, None, None]
+    size = (ln.conv(*map(abs, wide[:3])) + abs(wide[3])[:, None, None]) * factor + abs(wide[6])[:, None, None]
+    assert (abs(ln.jit(layer)(x) - exact) <= (30 + 6) * 2.0**-24 * size).all()
+
+
+def test_a_scale_with_an_axis_of_its_own_adds_an_axis() -> None:
+    x, w = np.ones((3, 8, 8), np.float32), np.ones((4, 3, 3, 3), np.float32)
+    for op in (ln.mul, ln.add):
+        for s in (np.ones((1, 4, 1, 1), np.float32), np.ones((2, 4, 1, 1), np.float32)):
+
+            def f(x: Any, op: Any = op, s: Any = s) -> Any:
+                return op(ln.conv(x, w), s)
+
+            assert ln.jit(f)(x).shape == f(x).shape == (s.shape[0], 4, 6, 6)
+
+
+HARSH = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, np.inf, -np.inf, np.nan, 3e38, -3e38, 1e20, 1e-20, 1e-30, -1e-30, 1e-40]
+
+
+def harsh_layer(rng: np.random.Generator) -> tuple[Any, list[Array]]:
+    """A convolution and what a plan may join to it, with special values among weights, factors and cells."""
+    d, transposed, constant = int(rng.integers(0, 3)), rng.random() < 0.3, rng.random() < 0.7
+    channels, out = (int(rng.integers(rng.random() < 0.9, 4)) for _ in range(2))
+    space, kernel = (tuple(int(n) for n in rng.integers(1, top, d)) for top in (6, 3))
+
+    def cells(*shape: int) -> Array:
+        return rng.choice(np.array(HARSH[: int(rng.choice((7, 7, len(HARSH))))], np.float32), shape)
+
+    w = cells(*((channels, out) if transposed else (out, channels)), *kernel)
+    b = cells(out) if rng.random() < 0.5 else None
+    options: dict[str, Any] = {"stride": int(rng.integers(1, 4)), "padding": int(rng.integers(0, 3))}
+    kinds = [["mul", "add", "relu", "max_pool", "leaky"][int(rng.integers(5))] for _ in range(int(rng.integers(1, 4)))]
+    factors = [cells(*((1,) if rng.random() < 0.5 else ()), out, *(1,) * d) for _ in kinds]
+
+    def f(x: Any, *given: Any) -> Any:
+        y = (ln.conv_transpose if transposed else ln.conv)(x, w, b, **options)
+        for kind, factor in zip(kinds, factors if constant else given, strict=True):
+            match kind:
+                case "mul":
+                    y = ln.mul(y, factor)
+                case "add":
+                    y = ln.add(factor, y)
+                case "relu":
+                    y = ln.relu(y)
+                case "leaky":
+                    y = ln.add(ln.leaky_relu(y, 0.0), ln.leaky_relu(y, -0.0))
+                case _:
+                    y = ln.max_pool(ln.relu(y), tuple(min(2, n) for n in y.shape[y.ndim - d :]), stride=1)
+        return y
+
+    return f, [cells(*(((), (1,), (2,))[int(rng.integers(3))]), channels, *space), *([] if constant else factors)]
+
+
+@given(seeds)
+def test_a_plan_changes_no_shape_no_sign_of_a_zero_and_makes_no_infinity(seed: int) -> None:
+    f, arrays = harsh_layer(np.random.default_rng(seed))
+    try:
+        want = f(*arrays)
+    except ln.LunetteError:  # a window larger than its input
+        return
+    for fuse in (True, False):
+        got = Program(ln.trace(f, *arrays), fuse=fuse)(*arrays)
+        assert got.shape == want.shape and got.dtype == want.dtype
+        assert np.isfinite(got[np.isfinite(want)]).all()
+        zeros = (got == 0) & (want == 0)
+        assert (np.signbit(got) == np.signbit(want))[zeros].all()
+
+
+def test_a_scale_and_a_shift_in_one_pass_are_the_two_operators() -> None:
+    for dtype in (np.float32, np.float64):
+        values = np.array(HARSH, dtype)
+        x, scale, shift = (a.ravel() for a in np.meshgrid(values, values, values))
+        wide = np.ascontiguousarray(np.broadcast_to(x[:, None], (2, x.size, 3)))
+        arrays = wide, scale[:, None].copy(), shift[:, None].copy()
+
+        def f(x: Any, s: Any, t: Any) -> Any:
+            return ln.relu(ln.add(ln.mul(x, s), t)), ln.add(t, ln.mul(s, x))
+
+        assert len(ln.trace(lambda *v: f(*v)[0], *arrays).compile().stats().nodes) == 1
+        for at in range(2):
+            got, want = ln.jit(lambda *v, at=at: f(*v)[at])(*arrays), f(*arrays)[at]
+            assert np.array_equal(got, want, equal_nan=True)
+            assert (np.signbit(got) == np.signbit(want))[want == 0].all()
+
+
+def test_equal_nodes_are_equal_bit_by_bit() -> None:
+    x = np.array([-1.0, 1.0])
+
+    def f(x: Any) -> Any:
+        pads = [ln.pad(x, ((0, 1),), v) for v in (0.0, -0.0)]
+        return (ln.leaky_relu(x, 0.0), ln.leaky_relu(x, -0.0), *pads)
+
+    for got, want in zip(ln.jit(f)(x), f(x), strict=True):
+        assert got.tobytes() == want.tobytes()
+    assert [np.signbit(v[2]) for v in f(x.astype(object).tolist())[2:]] == [False, True]
+    graph, zero = ln.Graph(), np.zeros(20)
+    v = graph.input((20,), "float64")
+    graph.output(ln.div(v, zero))
+    zero *= -1
+    graph.output(ln.div(v, zero))
+    positive, negative = graph.compile()(np.ones(20))
+    assert (positive == np.inf).all() and (negative == -np.inf).all()
+
+
+# ---- texts that lunette did not write
+
+HEAD = '%0 : f32[2,2] = input("x")\n%1 : i64[2] = input("labels")\n'
+WRONG = [
+    "%2 : f32[2,2] = add(%0, 1)\nreturn %2",
+    "%2 : f32[2,2] = add(%0, None)\nreturn %2",
+    "%2 : f32[2,2] = add(%0, %0, %0)\nreturn %2",
+    "%2 : f32[2,2] = add(%0)\nreturn %2",
+    "%2 : f32[2,2] = relu(v0)\nreturn %2",
+    "%2 : f32[2,2] = relu(%0)(%0)\nreturn %2",
+    "%2 : f32[2,2] = leaky_relu(%0, slope=1, slope=2)\nreturn %2",
+    "%2 : f32[2,2] = leaky_relu(%0, **{})\nreturn %2",
+    "%2 : f32[2,2] = leaky_relu(%0, slope={[1]})\nreturn %2",
+    f"%2 : f32[2,2] = power(%0, exponent={10**400})\nreturn %2",
+    "%2 : f32[2,2] = max_pool_vjp_x(%0, kernel=2)\nreturn %2",
+    "%2 : f32[2,2] = max_pool_jvp(%0, kernel=(1,))\nreturn %2",
+    "%2 : f32[2,2] = conv_vjp_b(%0, %0, None, %0)\nreturn %2",
+    "%2 : f32[2,2] = concat()\nreturn %2",
+    "%2 : f32[2,2] = broadcast_to(%0, to=2)\nreturn %2",
+    "%2 : f32[2,2] = transpose(%0, axes=1)\nreturn %2",
+    '%2 : f32[2,2] = one_hot(%1, classes=2, dtype="zzz")\nreturn %2',
+    '%2 : f32[2,2] = one_hot(%1, classes=-1, dtype="float32")\nreturn %2',
+    "%2 : i64[1] = constant([1.5])\nreturn %2",
+    "%2 : i64[1] = constant([None])\nreturn %2",
+    f"%2 : i64[1] = constant([{2**63}])\nreturn %2",
+    "%2 : f32[1] = constant({1: 2})\nreturn %2",
+    "%2 : f32[1] = constant([1j])\nreturn %2",
+    "%2 : f32[1] = constant([True])\nreturn %2",
+    "%2 : f32[2] = constant((1, 2))\nreturn %2",
+    "%2 : f32[2,2] = constant([[1, 2], [3]])\nreturn %2",
+    f"%2 : f32[1] = constant({'[' * 60}{']' * 60})\nreturn %2",
+    "%2 : f32[1] = input(None)\nreturn %2",
+    "%2 : f32[1,,2] = input('y')\nreturn %2",
+    f"%2 : f32[{'9' * 5000}] = input('y')\nreturn %2",
+    f"%{'9' * 5000} : f32[1] = input('y')\nreturn %2",
+    f"%2 : f32[2,2] = relu(%{'9' * 5000})\nreturn %2",
+    f"return %{'9' * 5000}",
+    "return%0",
+    "return %0 %1",
+    "return %\u0660",
+    "%2 : f32[2,2] = relu(\x00)\nreturn %2",
+    "%2 : f32[2,2] = relu(%0, a='\ud800')\nreturn %2",
+]
+
+
+@pytest.mark.parametrize("text", WRONG, ids=[str(at) for at in range(len(WRONG))])
+def test_a_text_is_refused_by_a_rule(text: str) -> None:
+    with pytest.raises(ln.LunetteError) as caught:
+        ln.Graph.parse(HEAD + text)
+    assert len(str(caught.value)) < 400
+
+
+def test_what_a_text_says() -> None:
+    graph = ln.Graph.parse(
+        "%0 : f32[2,3] = constant([[1, None, 1e999], [-0.0, 0.1, -1e999]])\n"
+        "%1 : i64[2] = constant([1, -2])\n"
+        "return %0, %1"
+    )
+    floats, whole = (n.value for n in graph.nodes)
+    assert floats is not None and whole is not None
+    wanted = np.array([[1, np.nan, np.inf], [-0.0, 0.1, -np.inf]], np.float32)
+    assert np.array_equal(floats, wanted, equal_nan=True) and np.signbit(floats[1, 0])
+    assert whole.tolist() == [1, -2] and whole.dtype == np.int64
+    for constants in ([1], {"c0": [1.0]}, {"c0": np.ones(1)}):
+        with pytest.raises(ln.LunetteError):
+            ln.Graph.parse('%0 : f32[1] = constant("c0")\nreturn %0', constants)  # type: ignore[arg-type]
+
+
+def odd_graphs() -> dict[str, ln.Graph]:
+    """Graphs that were not what their texts said."""
+    made = {n: ln.Graph() for n in ("joined alone", "without outputs", "nothing", "no cells", "a zero", "derivatives")}
+    one = made["joined alone"].input((2, 3))
+    made["joined alone"].output(ln.concat([one], 0))
+    ln.relu(made["without outputs"].input((2,)))
+    made["no cells"].output(made["no cells"].constant(np.zeros((2, 0, 3))))
+    zero = made["a zero"].input((2,))
+    made["a zero"].output(ln.pad(ln.leaky_relu(zero, -0.0), 1, -0.0), made["a zero"].constant(np.array([-0.0, np.nan])))
+    x, w = made["derivatives"].input((1, 1, 4)), made["derivatives"].input((1, 1, 2))
+    y, pullback = ln.vjp(lambda x, w: ln.lp_pool(ln.conv(x, w), 2, p=np.inf, spatial=1), x, w)
+    made["derivatives"].output(y, *pullback(y))
+    return made
+
+
+@pytest.mark.parametrize("name", odd_graphs())
+def test_odd_graphs_survive_text_pickle_copies_and_files(name: str, tmp_path: Path) -> None:
+    graph = odd_graphs()[name]
+    graph.save(tmp_path / "g")
+    copies = (
+        ln.Graph.parse(str(graph)),
+        pickle.loads(pickle.dumps(graph)),
+        copy.deepcopy(graph),
+        ln.load(tmp_path / "g"),
+    )
+    x = [np.linspace(-1, 1, int(np.prod(n.shape)), dtype=n.dtype).reshape(n.shape) for n in graph.inputs]
+    for other in copies:
+        assert str(other) == str(graph)
+        if graph.outputs:
+            for p, q in zip(several(graph.compile()(*x)), several(other.compile()(*x)), strict=True):
+                assert p.tobytes() == q.tobytes()
+        else:
+            with pytest.raises(ln.ArgumentError, match="G5"):
+                other.compile()
+
+
+TOKEN = re.compile(r"%\d+|[a-z_]\w*|\d+|\n|[^\S\n]+|.", re.IGNORECASE)
+STRANGE = [
+    "None", "1j", "1e999", "-1", "0", "1.5", "-0.0", "True", "...", "9" * 400, "9" * 5000, str(2**62), "nan", "{1: 2}",
+    "{[1]}", "[]", "()", "[[1], [1, 2]]", "(1, 2)", "((1, 2), (3, 4))", '"zzz"', '"same"', 'b"x"', "%0", "%1", "v0",
+    "%" + "9" * 5000, "*%0", "**{}", "(", ")", "[", "]", ",", " ", "=", "\n", "\x00", "\u0663", "f64", "i64",
+    "return %0",
+]  # fmt: skip
+
+
+def test_any_text_gives_the_graph_it_says_or_is_refused() -> None:
+    """Texts of graphs with a few words changed, and operators with operands and options drawn at random."""
+    graphs = [*odd_graphs().values(), *(random_graph(seed) for seed in range(12)), small()[0]]
+    texts = [(str(g), named_constants(g)) for g in graphs]
+    rng, known, end = random.Random(0), sorted(kinds()), time.monotonic() + 10
+    for _ in range(5000):
+        text, constants = rng.choice(texts)
+        words = TOKEN.findall(text)
+        for _ in range(rng.choice((1, 1, 1, 2, 3))):
+            at = rng.randrange(len(words))
+            match rng.randrange(5):
+                case 0:
+                    words[at] = rng.choice(STRANGE)
+                case 1:
+                    words.insert(at, rng.choice(STRANGE))
+                case 2:
+                    words[at] = rng.choice(known) if words[at].isidentifier() else words[at] * 2
+                case 3:
+                    words[at] = ""
+                case _:
+                    other = rng.randrange(len(words))
+                    words[at], words[other] = words[other], words[at]
+        if rng.random() < 0.5:  # one operator of any kind
+            kind = rng.choice(known)
+            operands = [rng.choice(("%0", "%1", "%1", "None")) for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4)))]
+            options = [f"{n}={rng.choice(STRANGE)}" for n in options_of(kinds()[kind]) if rng.random() < 0.6]
+            first = '%0 : f32[1,2,4] = input("x")\n%1 : f32[2,2,2] = input("y")'
+            words = [f"{first}\n%2 : f32[1,2,3] = {kind}({', '.join((*operands, *options))})\nreturn %2"]
+        try:
+            graph = ln.Graph.parse("".join(words), constants)
+        except ln.LunetteError:
+            continue
+        again = ln.Graph.parse(str(graph), named_constants(graph))
+        assert str(again) == str(graph) and len(graph.nodes) == len(
+            [w for w in "".join(words).splitlines() if "=" in w]
+        )
+        if time.monotonic() > end:
+            break
 
 
 # ---- files that lunette did not write
@@ -354,6 +678,48 @@ def test_outputs_that_are_inputs_constants_and_twice() -> None:
     assert (a == [[1, -2], [3, -4]]).all() and not np.shares_memory(results[2], results[3])
 
 
+@pytest.mark.parametrize("arithmetic", ["fast", "rounded", "interval"])
+def test_results_are_fresh_and_writable(arithmetic: str) -> None:
+    graph = ln.Graph()
+    x, labels = graph.input((2, 2), name="x"), graph.input((2,), "int64", "labels")
+    y = ln.relu(x)
+    flat = [ln.reshape(v, (4,)) for v in (x, y)]
+    constants = [graph.constant(np.array([1, 2], dtype)) for dtype in (np.float32, np.int64)]
+    graph.output(x, y, y, *flat, *constants, *constants, labels, ln.transpose(x))
+    given_arrays = np.array([[1, -2], [3, -4]], np.float32), np.array([0, 1])
+    results = graph.compile().run(*given_arrays, arithmetic=arithmetic)
+    ends = [e for r in results for e in ((r.lo, r.hi) if arithmetic == "interval" else (r,))]
+    frozen = [n.value for n in graph.nodes if n.value is not None]
+    for at, a in enumerate(ends):
+        assert a.flags.writeable and a.flags.c_contiguous
+        assert not any(np.shares_memory(a, b) for b in (*ends[:at], *given_arrays, *frozen))
+
+
+def test_whole_numbers_as_results() -> None:
+    x, whole = np.ones(2, np.float32), np.array([1, 2])
+    assert ln.jit(lambda x: whole)(x).tolist() == [1, 2]
+    assert [v.tolist() for v in ln.jit(lambda x: (x, whole))(x)] == [[1, 1], [1, 2]]
+    graph = ln.Graph()
+    v, labels = graph.input((2,), name="x"), graph.input((2,), "int64", "labels")
+    graph.output(v, graph.constant(whole), labels)
+    program = graph.compile()
+    assert [t.tolist() for t in program.jvp((x, whole), (x, None))[1]] == [[1, 1], [0, 0], [0, 0]]
+    y, pullback = program.vjp(x, whole)
+    assert [g.tolist() for g in pullback(y)] == [[1, 1], [0, 0]]
+
+
+def test_names_that_programs_make_up_give_way() -> None:
+    graph = ln.Graph()
+    names = ("tangent_of_x", "x", "cotangent_0", "x3")
+    v = [graph.input((2,), name=n) for n in names] + [graph.input((2,)) for _ in range(2)]
+    graph.output(v[0] * v[1] * v[2] * v[3] * v[4] * v[5])
+    a = [np.full(2, 2, np.float32)] * 6
+    program = graph.compile()
+    assert program.jvp(a, a)[1].tolist() == [6 * 64] * 2
+    assert [g.tolist() for g in program.vjp(*a)[1](a[0])] == [[64, 64]] * 6
+    assert len(ln.trace(lambda x_1_3, x, x_1: x_1_3 + x[0] + x[1] + x_1, a[0], a[:2], a[0]).inputs) == 4
+
+
 def test_a_program_does_not_follow_its_graph() -> None:
     graph = ln.Graph()
     x = graph.input((2,), name="x")
@@ -456,6 +822,15 @@ def test_static_numbers_are_told_apart() -> None:
     for _ in range(2):
         assert np.isnan(f(x, float("nan"))[0])
     assert len(f.programs) == 5
+
+
+def test_numbers_as_keys_of_dicts_are_told_apart() -> None:
+    f = ln.jit(lambda tree: {k: v / k for k, v in tree.items()})
+    x = np.ones(1)
+    for _ in range(2):
+        assert [f({k: x})[k][0] for k in (0.0, -0.0, 1, 1.0)] == [np.inf, -np.inf, 1, 1]
+        assert [str(f({k: x})) for k in (1, 1.0)] == ["{1: array([1.])}", "{1.0: array([1.])}"]
+    assert len(f.programs) == 4
 
 
 def test_numpys_scalars_are_numbers_to_jit() -> None:

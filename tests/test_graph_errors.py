@@ -346,6 +346,12 @@ def test_t4_argnums_are_arguments() -> None:
         ln.ArgumentError,
         "grad [T4] needs a positional argument; got argnums=0. It counts positional arguments.",
     )
+    for twice in ((0, 0), (0, -2)):
+        refused(
+            partial(ln.grad(lambda x, y: ln.sum(x * y), argnums=twice), X, X),
+            ln.ArgumentError,
+            f"grad [T4] needs argnums that differ; got argnums={twice}. The gradient in an argument is one.",
+        )
 
 
 def test_t5_cotangents_like_results() -> None:

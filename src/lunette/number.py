@@ -466,6 +466,8 @@ def divide(a: Number, b: Number) -> Number:
         return Fraction(a, b)
     if isinstance(b, Fraction) and isinstance(a, Decimal | flint.fmpq | flint.arb):
         return a * b.denominator / b.numerator
+    if type(b) is float and b == 0 and type(a) in (int, float):
+        return float(np.divide(a, b))  # numpy's is total
     return a / b
 
 
@@ -576,6 +578,11 @@ def like(value: Number, cell: Number) -> Number:
     if isinstance(cell, flint.arb):
         return _dyadic(q)
     return q if isinstance(cell, Interval) and isinstance(cell.lo, EXACT) else value
+
+
+def zero_like(cell: Number) -> Number:
+    """Zero in the number type of `cell`, whatever its value: 0 * cell is NaN of an infinity, and -0 of -1."""
+    return Dual(zero_like(cell.value), zero_like(cell.slope)) if isinstance(cell, Dual) else like(0, cell)
 
 
 # ---- order

@@ -64,5 +64,5 @@ def check(graph: Graph) -> None:
             for rule, (need, test) in CHECKS.items():
                 if (wrong := test(graph, at, n)) is not None:
                     raise ArgumentError(rule, need, wrong, "The graph was not made by lunette, or was damaged.")
-        if not graph.outputs or any(not 0 <= i < len(graph.nodes) for i in graph.outputs):
+        if any(not 0 <= i < len(graph.nodes) for i in graph.outputs):
             raise ArgumentError("G5", "outputs among its nodes", f"outputs {graph.outputs}", "Call g.output(y).")

@@ -46,7 +46,7 @@ def load(path: str | os.PathLike[str]) -> Graph:
             raise damaged("JSON", f"{where.name}: {shown(str(error))}") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise damaged(f'format "{FORMAT}"', f"{where.name}: {shown(_some(content, 'format'))}")
-        if content.get("version") != VERSION:
+        if type(content.get("version")) is not int or content["version"] != VERSION:
             hint = "It was written by another version of lunette."
             raise ArgumentError("G8", f"version {VERSION}", f"{shown(content.get('version'))}", hint)
         lines, names = content.get("graph"), content.get("constants")

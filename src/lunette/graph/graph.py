@@ -8,7 +8,7 @@ A graph is well formed by construction. Whatever makes one otherwise (a parser, 
 | G2   | shape and dtype of a node are what its operator gives for the shapes and dtypes of its inputs |
 | G3   | inputs have names that differ, and sizes >= 0                                                |
 | G4   | a constant has the shape and dtype that its node says                                        |
-| G5   | a graph has at least one output, and outputs are its own nodes                               |
+| G5   | outputs are nodes of the graph; computing needs at least one                                 |
 | G6   | values decide nothing while a graph is built                                                 |
 | G7   | variables of one operator belong to one graph                                                |
 | G8   | a text, or a file, is one that lunette wrote                                                 |
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 SHORT = {"float32": "f32", "float64": "f64", "int64": "i64"}
 DTYPES = {name: np.dtype(name) for name in SHORT}
+MOST_AXES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +197,14 @@ class Graph:
     def input(self, shape: Sequence[int], dtype: Any = "float32", name: Any = None) -> Var:
         """A new input."""
         with speaking("Graph.input"):
-            at = len(self.inputs)
-            name = f"x{at}" if name is None else name
+            name = self.unused(f"x{len(self.inputs)}") if name is None else name
             if not isinstance(name, str) or not name.isidentifier() or name in [n.name for n in self.inputs]:
                 raise ArgumentError("G3", "a name of its own, an identifier", f"name={shown(name)}", "Or leave it out.")
             if not is_sequence(shape):
                 raise DTypeError("G3", "a shape as a tuple", f"shape={shown(shape)}", "Write (n,) for one axis.")
             sizes = tuple(integer("a size", n) for n in shape)
-            if any(n < 0 for n in sizes) or len(sizes) > 32:
-                raise ArgumentError("G3", "at most 32 sizes >= 0", f"shape={sizes}", "Every size is known.")
+            if any(n < 0 for n in sizes) or len(sizes) > MOST_AXES:
+                raise ArgumentError("G3", f"at most {MOST_AXES} sizes >= 0", f"shape={sizes}", "Every size is known.")
             return self.append(Node(sizes, check_dtype(dtype), name=name))
 
     def constant(self, value: Any, dtype: Any = "float32") -> Var:
@@ -224,9 +224,9 @@ class Graph:
             got = f"{name} of dtype {taken.dtype}"
             raise DTypeError("D1", "float32, float64 or int64 in a graph", got, "Pass a float32 or float64 array.")
         before = self._constants.get(key)
-        if before is not None and np.array_equal(before[1], taken):  # it may have changed since
-            return Var(self, before[0])
         frozen = np.array(taken, order="C", copy=True)
+        if before is not None and _is_same(before[1], frozen):  # it may have changed since
+            return Var(self, before[0])
         frozen.flags.writeable = False
         var = self.append(Node(frozen.shape, frozen.dtype, value=frozen))
         self._constants[key] = var.id, frozen, value  # holds the value, so that its id stays its own
@@ -307,6 +307,13 @@ class Graph:
     def input_ids(self) -> list[int]:
         """Where the inputs are among the nodes."""
         return [i for i, n in enumerate(self.nodes) if n.name is not None]
+
+    def unused(self, name: str) -> str:
+        """The name, or one like it that no input has."""
+        taken = {n.name for n in self.inputs}
+        while name in taken:
+            name += "_"
+        return name
 
     def __str__(self) -> str:
         from lunette.graph.text import write
@@ -408,11 +415,17 @@ class Graph:
             own = [convert(a) if a is not None and a.dtype != OBJECT and a.dtype != np.int64 else a for a in arrays]
             own = [a if a is None or a.dtype == OBJECT else cells_of(a) for a in own]
             n.bound.op.check(*own)
-            return by_specification(n.bound, own)
+            with np.errstate(all="ignore"):
+                return by_specification(n.bound, own)
 
         values = dict(self.each(given, compute))
-        results = [values[i] if values[i].dtype == OBJECT else convert(values[i]) for i in self.outputs]
+        results = [values[i].copy() if values[i].dtype == OBJECT else convert(values[i]) for i in self.outputs]
         return results[0] if len(results) == 1 else tuple(results)
+
+
+def _is_same(a: Array, b: Array) -> bool:
+    """Bit by bit: 0.0 is not -0.0, and NaN is NaN."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lunette import _native
-from lunette.array import KERNEL_RANK
+from lunette.array import KERNEL_RANK, key_of
 from lunette.errors import ShapeError, speaking
 from lunette.graph.graph import Graph, Node
 from lunette.number import Array
@@ -67,10 +67,7 @@ def simplified(graph: Graph, fold: bool = True) -> Graph:
         if fold and (moved := _into_weights(new, graph, uses, n, inputs)) is not None:
             place.append(moved)
             continue
-        if fold and (moved := _behind_pool(new, n, inputs, uses)) is not None:
-            place.append(moved)
-            continue
-        key = (n.kind, n.op, inputs)
+        key = (*key_of(n.kind, (), "fast", n.options), inputs)
         if key not in seen:
             seen[key] = new.append(replace(n, inputs=inputs)).id
         place.append(seen[key])
@@ -128,65 +125,100 @@ def _folded(graph: Graph, n: Node, inputs: Sequence[int | None]) -> Array | None
     return y if y.dtype == n.dtype and y.flags.c_contiguous else np.asarray(y, n.dtype, order="C")
 
 
-def _into_weights(new: Graph, graph: Graph, uses: Sequence[int], n: Node, inputs: Sequence[int | None]) -> int | None:
+def _into_weights(
+    new: Graph, graph: Graph, uses: Sequence[int], n: Node, inputs: Sequence[int | None], any_sign: bool = False
+) -> int | None:
     """conv(x, w, b) * scale or + shift, per channel and all constant: a convolution with other weights."""
-    if n.kind not in (Mul, Add) or len(inputs) != 2:
+    if n.kind not in (Mul, Add):
         return None
     for c, k in ((0, 1), (1, 0)):
-        i, j = inputs[c], inputs[k]
-        assert i is not None and j is not None
-        conv, factor = new.nodes[i], new.nodes[j].value
-        old = n.inputs[c]
-        if conv.kind not in (Conv, ConvTranspose) or factor is None or old is None or uses[old] != 1:
+        i, j, old = inputs[c], inputs[k], n.inputs[c]
+        assert i is not None and j is not None and old is not None
+        factor = new.nodes[j].value
+        if factor is None or uses[old] != 1:
             continue
-        assert conv.kind is not None and conv.bound is not None
-        d = conv.bound.d or 0
-        channels = conv.shape[-d - 1]
-        if factor.shape not in ((channels, *(1,) * d), (1, channels, *(1,) * d)):
+        if n.kind is Add and new.nodes[i].kind is Mul and factor.all():  # it hides the sign of a zero
+            scaled = _into_weights(new, graph, uses, graph.nodes[old], new.nodes[i].inputs, any_sign=True)
+            i = i if scaled is None else scaled
+        conv = new.nodes[i]
+        if conv.kind not in (Conv, ConvTranspose) or n.shape != conv.shape or not _is_per_channel(conv, factor.shape):
             continue
         x, w, b = conv.inputs
         weights = None if w is None else new.nodes[w].value
         bias = None if b is None else new.nodes[b].value
         if weights is None or (b is not None and bias is None):
             continue
-        flat = factor.reshape(channels)
+        flat = factor.reshape(-1)
         if n.kind is Mul:
-            if conv.kind is ConvTranspose:
-                continue
-            weights = weights * flat.reshape(-1, *(1,) * (d + 1))
-            bias = None if bias is None else bias * flat
+            found = None if conv.kind is ConvTranspose else _scaled_weights(weights, bias, flat, any_sign)
         else:
-            bias = flat if bias is None else bias + flat
+            found = _shifted_weights(conv, weights, bias, flat)
+        if found is None:
+            continue
         made = [
-            new.append(Node(a.shape, a.dtype, value=np.asarray(a, order="C"))).id
-            for a in (weights, bias)
-            if a is not None
+            None if a is None else new.append(Node(a.shape, a.dtype, value=np.asarray(a, order="C"))).id for a in found
         ]
-        operands = (x, made[0], made[1] if bias is not None else None)
-        shapes = (*conv.bound.shapes[:2], None if bias is None else bias.shape)
-        return new.append(replace(conv, inputs=operands, bound=replace(conv.bound, shapes=shapes))).id
+        assert conv.bound is not None
+        shapes = (*conv.bound.shapes[:2], None if found[1] is None else found[1].shape)
+        return new.append(replace(conv, inputs=(x, *made), bound=replace(conv.bound, shapes=shapes))).id
     return None
 
 
-def _behind_pool(new: Graph, n: Node, inputs: Sequence[int | None], uses: Sequence[int]) -> int | None:
-    """max_pool(relu(x)) is relu(max_pool(x)), which has fewer cells to look at; NaN comes out alike."""
-    if n.kind is None or not issubclass(n.kind, MaxPool) or inputs[0] is None:
-        return None
-    before = new.nodes[inputs[0]]
-    source = before.inputs[0] if before.kind is Relu else None
-    if source is None or uses[n.inputs[0] or 0] != 1 or _is_fusible(new.nodes[source]):
-        return None
-    pooled = new.append(replace(n, inputs=(source,)))
-    bound = before.bound
-    assert bound is not None
-    return new.append(
-        replace(before, shape=n.shape, inputs=(pooled.id,), bound=replace(bound, shapes=(n.shape,), out=n.shape))
-    ).id
+def _scaled_weights(w: Array, b: Array | None, scale: Array, any_sign: bool) -> tuple[Array, Array | None] | None:
+    """Weights and bias times a scale per channel, where that computes what the graph does but for one rounding.
+
+    Products are normal, or zero since a factor is: no weight loses digits to underflow, and what terms lose is within
+    the bound of a sum. Sums overflow only where the graph's do: a scale of at most 1 makes every term smaller, and one
+    that is greater needs weights so small that no x overflows. And a scale is positive, unless the sign of a zero is
+    hidden: the graph has (+0) * (-1) where the new weights have 0 * w + 0 * (-w).
+    """
+    wide = scale.reshape(-1, *(1,) * (w.ndim - 1))
+    with np.errstate(all="ignore"):
+        weights, bias = w * wide, None if b is None else b * scale
+        sizes = abs(weights).astype(np.float64).sum(axis=tuple(range(1, w.ndim)))
+        great = np.zeros(scale.shape) if bias is None else abs(bias)
+    info = np.finfo(w.dtype)
+    for y, a, factor in ((weights, w, wide), (bias, b, scale)):
+        if y is not None and a is not None:
+            normal = np.isfinite(y) & (abs(y) >= info.smallest_normal)
+            if not (normal | ((y == 0) & ((a == 0) | (factor == 0)) & np.isfinite(a) & np.isfinite(factor))).all():
+                return None
+    calm = (abs(scale) <= 1) | ((sizes <= 0.5) & (great <= info.max / 2))
+    return (weights, bias) if calm.all() and (any_sign or (scale > 0).all()) else None
 
 
-def _is_fusible(n: Node) -> bool:
-    """Whether a relu behind this node costs nothing."""
-    return n.kind in (Conv, ConvTranspose, MatMul, Add)
+def _shifted_weights(conv: Node, w: Array, b: Array | None, shift: Array) -> tuple[Array, Array] | None:
+    """A shift as the bias, or as part of it: it is added to a finished sum like the bias, which must not overflow."""
+    if b is None:
+        return (w, shift) if _is_bias(conv, shift) else None
+    with np.errstate(all="ignore"):
+        bias = b + shift
+    return (w, bias) if np.isfinite(bias).all() else None
+
+
+def _is_per_channel(conv: Node, shape: Shape) -> bool:
+    """Whether an array of this shape has one cell for each channel of a convolution's result."""
+    assert conv.bound is not None
+    d = conv.bound.d or 0
+    channels = conv.shape[-d - 1]
+    return shape in ((channels, *(1,) * d), (1, channels, *(1,) * d))
+
+
+def _is_bias(n: Node, value: Array | None) -> bool:
+    """Whether adding something (a constant has a value) to sums of products is having it for their bias.
+
+    It is not for -0 and sums of no terms: these are +0, and so is (+0) + (-0), but a bias of -0 alone is -0.
+    """
+    if value is not None and not (np.signbit(value) & (value == 0)).any():
+        return True
+    assert n.bound is not None
+    x, y = n.bound.shapes[:2]
+    assert x is not None and y is not None
+    if isinstance(n.op, MatMul):
+        return n.op.sizes(x, y)[2] > 0
+    assert isinstance(n.op, Conv)
+    # Transposed windows do not tell which of them are empty, as every second one often is.
+    return x[0] > 0 and n.kind is Conv and n.op.window.empty_cell(x[1:]) is None
 
 
 # ---- steps
@@ -301,12 +333,9 @@ def _fused(graph: Graph, uses: Sequence[int], readers: Sequence[Sequence[int]], 
             if other is None or other == last:
                 break
             shape = graph.nodes[other].shape
-            d = n.bound.d or 0
-            channels = n.shape[-d - 1] if is_conv else n.shape[-1]
-            per_channel = (
-                shape in ((channels, *(1,) * d), (1, channels, *(1,) * d)) if is_conv else shape == (channels,)
-            )
-            if per_channel and bias is None and add is None and shape != n.shape:
+            per_channel = _is_per_channel(n, shape) if is_conv else shape == n.shape[-1:]
+            fresh = bias is None and add is None and shape != n.shape
+            if per_channel and fresh and _is_bias(n, graph.nodes[other].value):
                 bias = other
             elif is_conv and shape == n.shape and add is None and other not in covers:
                 add = other

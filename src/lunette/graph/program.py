@@ -109,7 +109,7 @@ class Program:
             root, n = steps.root(at), nodes[at]
             with speaking("Graph.compile"):
                 allocate(n.shape, n.dtype)  # rule N6, once
-            if n.dtype.kind != "f" or nodes[root].name is not None:
+            if nodes[root].name is not None:
                 self._outputs.append((n, self._names.index(nodes[root].name) - len(self._inputs)))
             elif nodes[root].value is not None:
                 self._outputs.append((n, nodes[root].value))
@@ -170,7 +170,8 @@ class Program:
             return apply(n.kind, operands, arithmetic, *n.options)
 
         known = dict(self.graph.each(arrays, compute))
-        given = [give(known[i], kind) for i in self.graph.outputs]
+        # Copies: a result may be an input, a constant or another result.
+        given = [give(np.array(known[i], order="C"), kind) for i in self.graph.outputs]
         return given[0] if len(given) == 1 else tuple(given)
 
     def boxes(self, *inputs: Any, **named: Any) -> dict[int, Interval]:
@@ -438,7 +439,7 @@ def _jvp_graph(graph: Graph, moving: Sequence[bool]) -> Graph:
     new.lines = False
     primals = _copied_inputs(new, graph)
     tangents = [
-        new.input(n.shape, n.dtype, f"tangent_of_{n.name}") if m else None
+        new.input(n.shape, n.dtype, new.unused(f"tangent_of_{n.name}")) if m else None
         for n, m in zip(graph.inputs, moving, strict=True)
     ]
     y, dy = jvp(lambda *values: replay(graph, values), primals, tangents)
@@ -469,7 +470,7 @@ def _vjp_graphs(graph: Graph) -> tuple[Graph, Graph, list[int]]:
     y, pullback = vjp(f, *moving)
     results = [_as_var(joint, v).id for v in y]
     split = len(joint.nodes)
-    cotangents = [joint.input(v.shape, v.dtype, f"cotangent_{at}") for at, v in enumerate(y)]
+    cotangents = [joint.input(v.shape, v.dtype, joint.unused(f"cotangent_{at}")) for at, v in enumerate(y)]
     gradients = [_as_var(joint, g).id for g in pullback(list(cotangents))]
 
     needed: set[int] = set(gradients)

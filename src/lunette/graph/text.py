@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 
-from lunette.array import defaults_of
-from lunette.errors import ArgumentError, LunetteError, shown, speaking
-from lunette.graph.graph import DTYPES, SHORT, Graph, Node, Var
-from lunette.number import Array
-from lunette.op import Op
+from lunette.array import defaults_of, names_of
+from lunette.errors import ArgumentError, shown, speaking
+from lunette.graph.graph import DTYPES, MOST_AXES, SHORT, Graph, Node, Var
+from lunette.number import Array, allocate, as_dtype
+from lunette.op import Op, outline
 from lunette.ops import ALL, GLUE
-from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
+from lunette.ops.derivative import Derivative, Differentiable, Jvp, Vjp, jvp_of, vjp_of
+from lunette.window import Cell
 
 INLINE: Final = 16
 LONG: Final = {short: name for name, short in SHORT.items()}
@@ -58,7 +60,7 @@ def options_of(kind: type[Op]) -> dict[str, Any]:
 def write(graph: Graph) -> str:
     """The whole graph."""
     lines = [f"%{at} : {n.short} = {line(graph, at)}" for at, n in enumerate(graph.nodes)]
-    return "\n".join([*lines, f"return {', '.join(f'%{i}' for i in graph.outputs)}"])
+    return "\n".join([*lines, f"return {', '.join(f'%{i}' for i in graph.outputs)}".strip()])
 
 
 def named_constants(graph: Graph) -> dict[str, Array]:
@@ -78,7 +80,7 @@ def line(graph: Graph, at: int) -> str:
     while parts and parts[-1] == "None":
         parts.pop()
     for (name, default), value in zip(options_of(n.kind).items(), n.options, strict=True):
-        if not (value == default and type(value) is type(default)):
+        if repr(value) != repr(default):  # 1, 1.0 and True are equal, and so are 0.0 and -0.0
             parts.append(f"{name}={value!r}" if isinstance(value, str | type(None)) else f"{name}={number(value)}")
     return f"{n.kind.name}({', '.join(parts)})"
 
@@ -104,7 +106,11 @@ def literal(value: Array) -> str:
 
 # ---- reading
 
-_LINE: Final = re.compile(r"%(\d+) : (f32|f64|i64)\[([\d,]*)\] = ([a-z_0-9]+)\((.*)\)")
+_LINE: Final = re.compile(r"%([0-9]+) : (f32|f64|i64)\[((?:[0-9]+(?:,[0-9]+)*)?)\] = ([a-z_0-9]+)\((.*)\)")
+_RETURN: Final = re.compile(r"return(?: (%[0-9]+(?:, %[0-9]+)*))?")
+_OPERAND: Final = re.compile(r"(%[0-9]+|None)(?:, |$)")
+DIGITS: Final = 30
+"""Sizes and variables have fewer digits; Python refuses to read a few thousand of them."""
 
 
 def read(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
@@ -114,17 +120,19 @@ def read(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
     with speaking("Graph.parse"):
         if not isinstance(text, str):
             raise refuse("a string", f"{type(text).__name__}")
+        if not isinstance(constants, Mapping | None):
+            raise refuse("constants as a dict of arrays", f"{type(constants).__name__}")
         lines = [t for t in (part.strip() for part in text.splitlines()) if t]
         for row, words in enumerate(lines):
             if words.startswith("return"):
-                names = [w.strip() for w in words.removeprefix("return").split(",")]
-                if row != len(lines) - 1 or not all(re.fullmatch(r"%\d+", w) for w in names):
+                found = _RETURN.fullmatch(words)
+                if row != len(lines) - 1 or found is None:
                     raise refuse("`return %i, ...` as the last line", f"line {row + 1}: {shown(words)}")
-                graph.output(*(variable(graph, w, row) for w in names))
+                graph.output(*(variable(graph, w, row) for w in (found[1] or "").split(", ") if w))
                 graph.check()
                 return graph
             found = _LINE.fullmatch(words)
-            if found is None or int(found[1]) != len(graph.nodes):
+            if found is None or found[1] != str(len(graph.nodes)):
                 raise refuse(f"`%{len(graph.nodes)} : dtype[sizes] = operator(...)`", f"line {row + 1}: {shown(words)}")
             _read_node(graph, row, found, constants or {})
         raise refuse("`return %i, ...` as the last line", "the end of the text")
@@ -132,20 +140,19 @@ def read(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
 
 def _read_node(graph: Graph, row: int, found: re.Match[str], constants: Mapping[str, Any]) -> None:
     dtype = DTYPES[LONG[found[2]]]
-    shape = tuple(int(n) for n in found[3].split(",") if n)
+    shape = tuple(_count(n, row) for n in found[3].split(",") if n)
     name, inside = found[4], found[5]
     if name == "input":
-        graph.input(shape, dtype, str(_literal(inside, row)))
+        own = _literal(inside, row)
+        if not isinstance(own, str):
+            raise refuse('a name, `input("x")`', f"line {row + 1}: {shown(inside)}")
+        graph.input(shape, dtype, own)
         return
     if name == "constant":
         value = _literal(inside, row)
-        if isinstance(value, str):
-            if value not in constants:
-                raise refuse(f"the array of constant {value}", "none", "Pass constants={name: array}.")
-            array = np.array(constants[value], order="C")
-        else:
-            array = np.array(value, np.float64 if dtype.kind == "f" else np.int64).astype(dtype)
-            array = array.reshape(shape) if value == [] and 0 in shape and max(shape) < 2**31 else array
+        array = _named(value, constants) if isinstance(value, str) else _array(value, dtype, row)
+        if array.shape != shape and array.size == 0 == prod(shape) and shape[: array.ndim] == array.shape:
+            array = allocate(shape, dtype)  # lists do not tell the sizes behind a size of zero
         if array.shape != shape or array.dtype != dtype:
             got = f"shape {array.shape}, dtype {array.dtype}"
             raise ArgumentError("G4", f"a constant of shape {shape} and dtype {dtype}", got, f"Line {row + 1}.")
@@ -155,54 +162,116 @@ def _read_node(graph: Graph, row: int, found: re.Match[str], constants: Mapping[
     kind = kinds().get(name)
     if kind is None:
         raise refuse("an operator of lunette", f"{shown(name)} in line {row + 1}")
-    operands, options = _arguments(graph, row, inside)
+    operands, options = _arguments(graph, kind, row, inside)
     names = options_of(kind)
     for key in options:
         if key not in names:
             raise refuse(f"an option among {', '.join(names) or 'none'}", f"{key} in line {row + 1}")
-    if not any(isinstance(o, Var) for o in operands):
-        raise refuse("at least one variable", f"none in line {row + 1}")
-    full = [*operands, *[None] * (len(kind.arrays) - len(operands))]
-    made = graph.apply(kind, full, tuple(options.get(k, d) for k, d in names.items()))
+    made = graph.apply(kind, operands, tuple(options.get(k, d) for k, d in names.items()))
     if made.shape != shape or made.dtype != dtype:
         got = f"line {row + 1} says {found[2]}{list(shape)}"
         raise ArgumentError("G2", f"{made.node.short} from {name}", got, "The operator's shape rule decides.")
 
 
-def _arguments(graph: Graph, row: int, inside: str) -> tuple[list[Any], dict[str, Any]]:
-    """Variables by position, then options by name."""
-    named = re.sub(r"%(\d+)", r"v\1", inside)
+def _arguments(graph: Graph, kind: type[Op], row: int, inside: str) -> tuple[list[Var | None], dict[str, Any]]:
+    """Variables by position, None for one that is absent, then options by name."""
+    operands: list[Var | None] = []
+    rest = inside
+    while found := _OPERAND.match(rest):
+        operands.append(None if found[1] == "None" else variable(graph, found[1], row))
+        rest = rest[found.end() :]
+    if not getattr(kind, "variadic", False):
+        operands += [None] * (len(kind.arrays) - len(operands))
+    if (wrong := _wrong_operands(kind, operands)) is not None:
+        raise refuse(*wrong, f"Line {row + 1}: {shown(inside)}.")
     try:
-        call = ast.parse(f"f({named})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        operands = [
-            variable(graph, f"%{a.id[1:]}", row) if isinstance(a, ast.Name) else ast.literal_eval(a) for a in call.args
-        ]
-        return operands, {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-    except LunetteError:
-        raise
-    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError):
+        call = ast.parse(f"f({rest})", mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+            raise ValueError
+        options = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+        if len(options) != len(call.keywords):
+            raise ValueError
+        return operands, options
+    except UNREADABLE:
         raise refuse("variables and literals as arguments", f"line {row + 1}: {shown(inside)}") from None
 
 
-def _literal(inside: str, row: int) -> Any:
-    try:
-        value = ast.literal_eval(inside)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise refuse("a literal", f"line {row + 1}: {shown(inside)}") from None
-    return _nan(value)
+def _wrong_operands(kind: type[Op], operands: Sequence[Var | None]) -> tuple[str, str] | None:
+    """What an operator needs and what it got, if its operands are too many, or one is absent that must not be."""
+    names = names_of(kind, operands)
+    if len(operands) != len(names) or not operands:
+        return f"{len(names) or 'some'} variables for {kind.name}", f"{len(operands)}"
+    there = {n for n, o in zip(names, operands, strict=True) if o is not None}
+    needed = {n for n in names if n != "b"}
+    if issubclass(kind, Vjp):
+        needed.add(kind.base.arrays[kind.wrt])
+    if issubclass(kind, Jvp):
+        own, tangents = names[: kind.count()], names[kind.count() :]
+        needed -= set(tangents)
+        needed |= {p for p, t in zip(own, tangents, strict=True) if t in there} | (
+            set() if there & set(tangents) else {tangents[0]}
+        )
+    absent = [n for n in names if n in needed - there]
+    return (f"{absent[0]} for {kind.name}", "none") if absent else None
 
 
-def _nan(value: Any) -> Any:
-    return [_nan(v) for v in value] if isinstance(value, list) else float("nan") if value is None else value
+UNREADABLE: Final = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
+"""What Python raises for text that is no literal."""
+
+
+def _named(name: str, constants: Mapping[str, Any]) -> Array:
+    if name not in constants:
+        raise refuse(f"the array of constant {shown(name)[1:-1]}", "none", "Pass constants={name: array}.")
+    array = constants[name]
+    if not isinstance(array, np.ndarray):
+        raise refuse(f"the array of constant {name}", f"{shown(array)}", "Pass constants={name: array}.")
+    return np.array(array, order="C", subok=False)
+
+
+def _array(value: Any, dtype: np.dtype[Any], row: int) -> Array:
+    """Nested lists as an array: of whole numbers, or of numbers rounded to a dtype, None for NaN."""
+    shape = outline(value)
+    array = allocate(shape[:MOST_AXES], dtype)
+
+    def cell(v: Any) -> Any:
+        if dtype.kind != "f":
+            return v if type(v) is int and -(2**63) <= v < 2**63 else None
+        return np.nan if v is None else as_dtype(v, dtype) if type(v) in (int, float) else None
+
+    def fill(at: Cell, v: Any) -> bool:
+        if len(at) < len(shape):
+            rows = isinstance(v, list) and len(v) == shape[len(at)]
+            return rows and all(fill((*at, p), part) for p, part in enumerate(v))
+        found = cell(v)
+        if found is not None:
+            array[at] = found
+        return found is not None
+
+    if len(shape) > MOST_AXES or not fill((), value):
+        raise refuse(f"numbers of {dtype} in lists of equal length", f"{shown(value)} in line {row + 1}")
+    return array
+
+
+def _count(word: str, row: int) -> int:
+    """A size, or the number of a variable."""
+    if len(word) > DIGITS:
+        raise refuse(f"a number of at most {DIGITS} digits", f"one of {len(word)} in line {row + 1}")
+    return int(word)
 
 
 def variable(graph: Graph, word: str, row: int) -> Var:
     """Rule G1."""
-    at = int(word[1:])
+    at = _count(word[1:], row)
     if at >= len(graph.nodes):
         raise ArgumentError("G1", "a variable of an earlier line", f"{word} in line {row + 1}", "Nodes come in order.")
     return Var(graph, at)
+
+
+def _literal(inside: str, row: int) -> Any:
+    try:
+        return ast.literal_eval(inside)
+    except UNREADABLE:
+        raise refuse("a literal", f"line {row + 1}: {shown(inside)}") from None
 
 
 def refuse(need: str, got: str, hint: str = "str(graph) shows what the text of a graph looks like.") -> ArgumentError:

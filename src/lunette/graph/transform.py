@@ -9,7 +9,7 @@ transformation, so transformations nest; each box knows the level of the transfo
 | T1   | tangents have the structure and shapes of the primals                           |
 | T2   | float arrays are differentiated; jit takes arrays, numbers and strings          |
 | T3   | grad and value_and_grad need a result without axes; with has_aux, (value, aux)  |
-| T4   | argnums name arguments of the function                                          |
+| T4   | argnums name arguments of the function, each once                               |
 | T5   | a cotangent has the structure and shapes of the result                          |
 | T6   | what is transformed is a function                                               |
 
@@ -284,6 +284,8 @@ def checked(value: Any) -> Any:
 
 def zeros_like(value: Any) -> Any:
     """Zeros of the shape, dtype and kind of a value."""
+    if isinstance(value, Var) and value.dtype.kind != "f":
+        return value.graph.constant(np.zeros(value.shape, value.dtype))
     if isinstance(value, Value):
         return broadcast_to(point(0, value), value.shape)
     if value is None or is_real(value):
@@ -443,6 +445,9 @@ def value_and_grad(
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         with speaking("grad"):
             places = [_argument(n, len(args)) for n in numbers]
+            if len(set(places)) != len(places):
+                hint = "The gradient in an argument is one."
+                raise ArgumentError("T4", "argnums that differ", f"argnums={shown(argnums)}", hint)
 
         def inner(*chosen: Any) -> Any:
             full = list(args)
@@ -519,7 +524,10 @@ def _names(f: Callable[..., Any], examples: Sequence[Any]) -> list[str]:
         base = parameters[at] if at < len(parameters) and parameters[at].isidentifier() else f"x{at}"
         for path in trees.tree_paths(e):
             name = re.sub(r"\W", "_", "_".join([base, *map(str, path)]))
-            names.append(name if name not in names else f"{name}_{len(names)}")
+            name = name if name not in names else f"{name}_{len(names)}"
+            while name in names:
+                name += "_"
+            names.append(name)
     return names
 
 
@@ -561,6 +569,14 @@ def _key(value: Any) -> Any:
     return type(value), repr(value)
 
 
+def _is_numbered(tree: Any) -> bool:
+    """Whether a structure has dicts with other keys than strings: 0.0 and -0.0 are equal, their text is not."""
+    if tree is None or tree.is_leaf():
+        return False
+    own = issubclass(tree.type, dict) and any(type(k) is not str for k in tree.entries())
+    return own or any(map(_is_numbered, tree.children()))
+
+
 _Compiled = tuple[Program, Any, list[Any]]
 MOST_PROGRAMS: Final = 256
 
@@ -574,6 +590,7 @@ class Jitted:
     def __init__(self, f: Callable[..., Any], debug: bool) -> None:
         self.f, self.debug = f, debug
         self.programs: OrderedDict[Any, _Compiled | None] = OrderedDict()
+        self.numbered: set[Any] = set()
         self.methods: dict[int, tuple[weakref.ref[Any], Jitted]] = {}
         update_wrapper(self, f, updated=())
 
@@ -610,10 +627,15 @@ class Jitted:
             else:
                 facts.append((v.shape, v.dtype))
                 arrays.append(v)
-        key = tree, not kwargs, tuple(facts)
+        key: Any = tree, not kwargs, tuple(facts)
+        if self.numbered and tree in self.numbered:
+            key = *key, str(tree)
         programs = self.programs
         known: Any = programs.get(key, _VARIES)
         if known is _VARIES:
+            if len(key) == 3 and _is_numbered(tree):
+                self.numbered.add(tree)
+                key = *key, str(tree)
             known = self._compile(kwargs, tree, leaves) if all(map(_computes_in, arrays)) else None
             programs[key] = known
             if len(programs) > MOST_PROGRAMS:

@@ -31,6 +31,7 @@ from lunette.number import (
     like,
     primal,
     select,
+    zero_like,
 )
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.glue import Glue, broadcast, lift, make, shape_of
@@ -216,7 +217,7 @@ class Gate(Binary):
             return a * b
         if is_enclosure(a) and not (a > 0 or a < 0):
             return Interval(0, 1) * b if isinstance(a, Interval) else type(a)(0.5, 0.5) * b
-        return b if a > 0 else 0 * b
+        return b if a > 0 else zero_like(b)
 
     def bounds(self, *boxes: Interval) -> Interval:
         x, t = boxes
@@ -273,7 +274,9 @@ class Prefer(Glue):
         assert x is not None and y is not None and t is not None
 
         def share(a: Number, b: Number, v: Number) -> Number:
-            return select([Dual(primal(a), v), Dual(primal(b), 0 * v)], "split").slope
+            if is_nan(a) or is_nan(b):
+                return (primal(a) + primal(b)) * v
+            return select([Dual(primal(a), v), Dual(primal(b), zero_like(v))], "split").slope
 
         return each(share, x, y, t)
 

@@ -86,7 +86,8 @@ class Transpose(Layout):
         rank = len(shapes[0])
         if options[0] is None:
             return cls(tuple(reversed(range(rank))))
-        axes = tuple(check_axis("axes", a, rank) for a in options[0])
+        given = options[0] if is_sequence(options[0]) else (options[0],)
+        axes = tuple(check_axis("axes", a, rank) for a in given)
         if sorted(axes) != list(range(rank)):
             raise ArgumentError("R2", f"a permutation of {rank} axes", f"axes={options[0]}", "Name every axis once.")
         return cls(axes)
@@ -128,7 +129,8 @@ class BroadcastTo(Layout):
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
-        x, wanted = shapes[0], tuple(integer("a size", n) for n in options[0])
+        x, sizes = shapes[0], options[0]
+        wanted = tuple(integer("a size", n) for n in (sizes if is_sequence(sizes) else (sizes,)))
         assert x is not None
         if broadcast(x, wanted) != wanted:
             raise ShapeError("E1", f"a shape that {x} broadcasts to", f"shape {wanted}", "Sizes of 1 can grow.")

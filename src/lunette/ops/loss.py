@@ -15,16 +15,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, LunetteError, ShapeError
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
 from lunette.number import Array, cells_in
 from lunette.op import Case, Kernels, Shapes
-from lunette.ops.binary import mul, sub
+from lunette.ops.binary import gate, mul, sub
 from lunette.ops.glue import Glue, check_axis, dtype_name, make, shape_of
 from lunette.ops.norm import log_softmax
 from lunette.ops.reduce import mean
 from lunette.ops.reduce import sum as sum_cells
-from lunette.ops.unary import neg
 from lunette.window import Shape, integer
+
+ROWS_OF = ("float32", "float64", "float16", "bfloat16", "object")
+"""The dtypes of logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,12 @@ class OneHot(Glue):
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         classes, axis, dtype = options
         assert shapes[0] is not None
-        return cls(integer("classes", classes), check_axis("axis", axis, len(shapes[0]) + 1), str(np.dtype(dtype)))
+        if integer("classes", classes) < 0:
+            raise ArgumentError("Q1", "classes >= 0", f"classes={classes}", "As many as logits in a row.")
+        if dtype not in ROWS_OF:
+            hint = "That of the logits."
+            raise DTypeError("D1", f"a dtype among {', '.join(ROWS_OF)}", f"dtype={shown(dtype)}", hint)
+        return cls(integer("classes", classes), check_axis("axis", axis, len(shapes[0]) + 1), dtype)
 
     def shape(self, *shapes: Shape | None) -> Shape:
         assert shapes[0] is not None
@@ -106,7 +113,8 @@ def cross_entropy(logits: Any, labels: Any, axis: int = 1) -> Any:
             who="cross_entropy",
         )
     hot = one_hot(labels, sizes[at], at, getattr(logits, "dtype", "object"))
-    return neg(mean(sum_cells(mul(log_softmax(logits, at), hot), at)))
+    # Only the cells at the labels count: what is beside them may be infinite, and 0 * infinity is no number.
+    return sub(0, mean(sum_cells(gate(hot, log_softmax(logits, at)), at)))
 
 
 def mse(x: Any, y: Any) -> Any:

@@ -49,7 +49,7 @@ class Pad(Layout):
         assert shapes[0] is not None
         rank = len(shapes[0])
         pairs = _pairs(padding, rank)
-        steps = (1,) * rank if step is None else tuple(integer("step", s) for s in step)
+        steps = (1,) * rank if step is None else _steps(step)
         if len(steps) != rank or any(s < 1 for s in steps):
             raise ArgumentError("R5", f"a step >= 1 for each of {rank} axes", f"step={step}", "1 puts nothing between.")
         return cls(pairs, check_number("value", value), steps)
@@ -63,7 +63,7 @@ class Pad(Layout):
         (x,) = arrays
         assert x is not None and self.step is not None
         zero = zero_of(x)
-        y: Array = np.full(self.shape(x.shape), zero + like(self.value, zero) if self.value else zero, object)
+        y: Array = np.full(self.shape(x.shape), like(self.value, zero), object)
         if x.size:
             y[_all(_windows(self.padding, x.shape, self.step))] = x
         return y
@@ -134,7 +134,7 @@ class Slice(Layout):
     def shape(self, *shapes: Shape | None) -> Shape:
         assert self.step is not None
         cuts = zip(self.start, self.stop, self.step, strict=True)
-        return tuple(len(range(a, b, s)) for a, b, s in cuts)  # type: ignore[arg-type]
+        return tuple(-(-(b - a) // s) for a, b, s in cuts)  # type: ignore[operator]
 
     def spec(self, *arrays: Array | None) -> Array:
         (x,) = arrays
@@ -184,6 +184,10 @@ def _pairs(padding: Any, rank: int) -> Pairs:
             "Axes without padding have (0, 0).",
         )
     return pairs
+
+
+def _steps(step: Any) -> tuple[int, ...]:
+    return tuple(integer("step", s) for s in (step if is_sequence(step) else (step,)))
 
 
 def _all(slices: Iterable[Any]) -> Any:

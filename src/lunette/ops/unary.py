@@ -5,6 +5,10 @@
 | E3   | a slope, or an exponent, is a finite number      |
 
 NaN propagates. relu'(0) = abs'(0) = 0, leaky_relu'(0) = slope.
+
+relu(x) is the greater of x and 0, of which x comes first: as of any maximum the first of two zeros wins, so relu(-0.0)
+is -0.0. leaky_relu keeps zeros likewise and multiplies by the slope below zero only: 0 * infinity arises at -infinity
+alone. sqrt and tanh keep the sign of a zero, abs does not.
 """
 
 from __future__ import annotations
@@ -20,7 +24,23 @@ import numpy as np
 
 from lunette import _native, number, outward
 from lunette.errors import ArgumentError, DTypeError, shown
-from lunette.number import Array, Dual, Interval, Number, each, is_enclosure, is_float, is_nan, is_real, like, primal
+from lunette.number import (
+    Array,
+    Dual,
+    Interval,
+    Number,
+    each,
+    is_decided,
+    is_enclosure,
+    is_float,
+    is_nan,
+    is_real,
+    is_zero,
+    like,
+    magnitude,
+    primal,
+    zero_like,
+)
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
 from lunette.ops.glue import Glue, make
@@ -96,7 +116,8 @@ class Relu(Unary):
     exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return number.select([like(0, v), v], "first")
+        zero = primal(v) if is_zero(v) else like(0, v)  # a zero of x's own sign, which has no derivative
+        return number.select([zero, v], "first")
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -105,7 +126,7 @@ class Relu(Unary):
 
 @dataclass(frozen=True, slots=True)
 class LeakyRelu(Unary):
-    """X where it is positive, slope*x elsewhere."""
+    """X where it is positive, slope*x elsewhere; a zero stays as it is."""
 
     slope: float = 0.01
 
@@ -120,7 +141,12 @@ class LeakyRelu(Unary):
         return type(self)(number.as_dtype(self.slope, dtype))
 
     def cell(self, v: Number) -> Number:
-        low = like(self.slope, v) * v
+        slope = like(self.slope, v)
+        if is_decided(v):  # the branch that is not taken is not computed
+            if isinstance(v, Dual):
+                return Dual(self.cell(v.value), v.slope if primal(v) > 0 else slope * v.slope)
+            return slope * v if v < 0 else v
+        low = slope * v
         return number.select([low, v], "first") if self.slope <= 1 else -number.select([-low, -v], "first")
 
     def bounds(self, *boxes: Interval) -> Interval:
@@ -160,7 +186,7 @@ class Tanh(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return 1 - number.divide(like(2, v), number.exp(2 * v) + like(1, v))
+        return v if _is_floating_zero(v) else 1 - number.divide(like(2, v), number.exp(2 * v) + like(1, v))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -207,6 +233,8 @@ class Sqrt(Unary):
     monotone: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
+        if _is_floating_zero(v):
+            return v
         return like(math.nan, v) if is_float(primal(v)) and primal(v) < 0 else number.power(v, 0.5)
 
     def bounds(self, *boxes: Interval) -> Interval:
@@ -224,7 +252,10 @@ class Abs(Unary):
     needs: ClassVar[str] = "order"
 
     def cell(self, v: Number) -> Number:
-        return number.select([v, -v], "split")
+        if is_float(v):
+            return magnitude(v)  # of a zero, too
+        greater = number.select([v, -v], "split")
+        return Dual(self.cell(v.value), greater.slope) if isinstance(v, Dual) else greater
 
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.magnitude(*boxes)
@@ -244,7 +275,7 @@ class Sign(Unary):
 
     def cell(self, v: Number) -> Number:
         if isinstance(v, Dual):
-            return Dual(self.cell(v.value), 0 * v.slope)
+            return Dual(self.cell(v.value), zero_like(v.slope))
         if isinstance(v, Interval):
             return Interval(number.sign(v.lo), number.sign(v.hi))
         if is_enclosure(v):
@@ -264,7 +295,7 @@ class StopGradient(Unary):
     exact: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
-        return Dual(v.value, 0 * v.slope) if isinstance(v, Dual) else v
+        return Dual(v.value, zero_like(v.slope)) if isinstance(v, Dual) else v
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -274,53 +305,9 @@ class StopGradient(Unary):
         return Kernels(_native.unary(dtype.char, "copy", prod(shapes[0] or ()), 0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Power(Unary):
-    """X to a fixed power: repeated products for whole exponents, roots of non-negative numbers for others."""
-
-    exponent: float = 1
-
-    name: ClassVar[str] = "power"
-    cases: ClassVar[Mapping[str, Case]] = {
-        "square": case((2, 3), exponent=2),
-        "cube": case((4,), exponent=3),
-        "itself": case((2,), exponent=1),
-        "nothing_left": case((2,), exponent=0),
-    }
-
-    @classmethod
-    def of(cls, shapes: Shapes, *options: Any) -> Self:
-        p = check_number("exponent", options[0])
-        return cls(int(p) if float(p).is_integer() else p)
-
-    def cast(self, dtype: np.dtype[Any]) -> Self:
-        return self if isinstance(self.exponent, int) else type(self)(number.as_dtype(self.exponent, dtype))
-
-    def cell(self, v: Number) -> Number:
-        p = self.exponent
-        if isinstance(p, int):
-            result = like(1, v) + 0 * v
-            for _ in range(p if p >= 0 else -p):
-                result = result * v
-            return result if p >= 0 else number.divide(like(1, v), result)
-        if is_float(primal(v)) and primal(v) < 0:
-            return like(math.nan, v)
-        return number.power(v, p) if p > 0 else number.divide(like(1, v), number.power(v, -p))
-
-    def bounds(self, *boxes: Interval) -> Interval | None:
-        (x,), p = boxes, self.exponent
-        if not isinstance(p, int) or p == 0:
-            return None
-        whole = outward.power(x, p if p > 0 else -p)
-        return whole if p > 0 else outward.div(outward.point(1, x), whole)
-
-    @classmethod
-    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
-        p = options[0]
-        return None if p == 0 else t if p == 1 else mul(t, mul(power(x, p - 1), p))
-
-    def parameter(self) -> float:
-        return float(self.exponent)
+def _is_floating_zero(v: Number) -> bool:
+    """A zero with a sign, which an odd function, and a root, keep."""
+    return is_float(v) and v == 0
 
 
 # ---- the functions
@@ -332,7 +319,7 @@ def neg(x: Any) -> Any:
 
 
 def relu(x: Any) -> Any:
-    """The positive part of x; its derivative at 0 is 0."""
+    """The greater of x and 0; its derivative at 0 is 0."""
     return make(Relu, (x,))
 
 
@@ -381,16 +368,11 @@ def stop_gradient(x: Any) -> Any:
     return make(StopGradient, (x,))
 
 
-def power(x: Any, exponent: float) -> Any:
-    """X to a fixed power; `x ** exponent` on variables."""
-    return make(Power, (x,), exponent)
-
-
 def check_number(name: str, value: Any) -> Any:
     """Rule E3."""
     if not is_real(value):
         got = f"{name}={shown(value)} of type {type(value).__name__}"
         raise DTypeError("E3", f"{name} as a number", got, "It is fixed, not an array.")
-    if not math.isfinite(value):
+    if not math.isfinite(number.as_dtype(value, np.dtype(float))):
         raise ArgumentError("E3", f"a finite {name}", f"{name}={shown(value)}", "Infinity and NaN make no function.")
     return value if isinstance(value, int) else float(value)
