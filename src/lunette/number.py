@@ -35,6 +35,7 @@ from importlib import import_module
 from itertools import product
 from math import prod
 from numbers import Real
+from operator import mul
 from typing import Any, Final, Literal
 
 import flint
@@ -463,6 +464,8 @@ def divide(a: Number, b: Number) -> Number:
         return Fraction(a, b)
     if isinstance(b, Fraction) and isinstance(a, Decimal | flint.fmpq | flint.arb):
         return a * b.denominator / b.numerator
+    if isinstance(a, float) and isinstance(b, float) and b == 0:
+        return float(np.divide(a, b))  # numpy's is total: no ZeroDivisionError
     return a / b
 
 
@@ -730,6 +733,20 @@ def power(a: Number, p: Number) -> Number:
     if is_float(a):
         return type(a)(a ** type(a)(p))
     raise cannot("roots", a)
+
+
+def whole_power(a: Number, p: int, times: Callable[[Any, Any], Any] = mul) -> Number:
+    """A number to a power p >= 1, by squares: as many products as p has digits."""
+    if isinstance(a, EXACT):
+        return a**p  # which looks for common factors once
+    result = None
+    while p:
+        if p % 2:
+            result = a if result is None else times(result, a)
+        p //= 2
+        if p:
+            a = times(a, a)
+    return result
 
 
 def _lower_power(a: Number, p: Number) -> Number:

@@ -365,9 +365,12 @@ FEW = 16  # cells that are computed one by one before all of them are again
 @singledispatch
 def nearest_everywhere(op: Op, task: Task, *arrays: Array | None) -> Array:
     """Every cell, by its own exact value."""
+    return whole(op, task, *arrays) if isinstance(op, Glue) else one_by_one(op, task, *arrays)
+
+
+def one_by_one(op: Op, task: Task, *arrays: Array | None) -> Array:
+    """Every cell by itself."""
     y = np.empty(task.bound.out, task.dtype)
-    if isinstance(op, Glue):
-        return whole(op, task, *arrays)
     for at in cells_in(task.bound.out):
         y[at] = nearest_at(op, task, at, *arrays)
     return y
@@ -389,7 +392,7 @@ def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
     values = floats.astype(float)
     todo = np.asarray(np.isfinite(values) if strange else ~np.isnan(values))
     y[~todo] = nearest(values, task.dtype)[~todo]
-    rational = op.needs != "exp" and isinstance(getattr(op, "exponent", 1), int)
+    rational = op.needs != "exp"
     number: Callable[[float], Any] = Fraction if rational else flint.arb
     exact = [a if a is None or p in op.integers else cells_as(finite(a), number) for p, a in enumerate(arrays)]
     if rational:

@@ -1,21 +1,24 @@
 """Functions of single cells.
 
-| rule | says                                             |
-|------|--------------------------------------------------|
-| E3   | a slope, or an exponent, is a finite number      |
+| rule | says                                                                                    |
+|------|-----------------------------------------------------------------------------------------|
+| E3   | a slope, or an exponent, is a finite number, and a power of exact numbers is not too long |
 
 NaN propagates. relu'(0) = abs'(0) = 0, leaky_relu'(0) = slope.
 """
 
 from __future__ import annotations
 
+import builtins
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import prod
 from typing import Any, ClassVar, Self
 
+import flint
 import numpy as np
 
 from lunette import _native, number, outward
@@ -290,18 +293,19 @@ class Power(Unary):
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
-        p = check_number("exponent", options[0])
-        return cls(int(p) if float(p).is_integer() else p)
+        return cls(_whole_if_it_is(check_number("exponent", options[0])))
 
     def cast(self, dtype: np.dtype[Any]) -> Self:
-        return self if isinstance(self.exponent, int) else type(self)(number.as_dtype(self.exponent, dtype))
+        if isinstance(self.exponent, int):
+            return self
+        p = number.as_dtype(self.exponent, dtype)
+        return type(self)(_whole_if_it_is(check_number(f"exponent of dtype {dtype}", p)))
 
     def cell(self, v: Number) -> Number:
         p = self.exponent
         if isinstance(p, int):
-            result = like(1, v) + 0 * v
-            for _ in range(p if p >= 0 else -p):
-                result = result * v
+            _check_length(v, p)
+            result = number.whole_power(v, p if p >= 0 else -p) if p else like(1, v) + 0 * v
             return result if p >= 0 else number.divide(like(1, v), result)
         if is_float(primal(v)) and primal(v) < 0:
             return like(math.nan, v)
@@ -311,8 +315,8 @@ class Power(Unary):
         (x,), p = boxes, self.exponent
         if not isinstance(p, int) or p == 0:
             return None
-        whole = outward.power(x, p if p > 0 else -p)
-        return whole if p > 0 else outward.div(outward.point(1, x), whole)
+        # Negative powers start from 1/x: the power of a small number might underflow.
+        return outward.power(x, p) if p > 0 else outward.power(outward.div(outward.point(1, x), x), -p)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -386,11 +390,37 @@ def power(x: Any, exponent: float) -> Any:
     return make(Power, (x,), exponent)
 
 
+def _whole_if_it_is(p: float) -> float:
+    """An exponent as an int if it is whole; what no float tells apart is one exponent, as it is for kernels."""
+    if isinstance(p, int) and builtins.abs(p) <= 2**53:
+        return p
+    p = float(p)
+    return int(p) if p.is_integer() else p
+
+
+_DIGITS = 1 << 22  # binary digits of a power: about a second to compute
+
+
+def _check_length(v: Number, p: int) -> None:
+    """Rule E3 for exact numbers, whose powers grow with the exponent."""
+    ends = [v.lo, v.hi] if isinstance(v := primal(v), Interval) else [v]
+    for e in ends:
+        q = e if isinstance(e, number.EXACT) else Fraction(int(e.p), int(e.q)) if isinstance(e, flint.fmpq) else 0
+        size = max(builtins.abs(q.numerator), q.denominator)
+        if size > 1 and builtins.abs(p) * size.bit_length() > _DIGITS:
+            got = f"exponent={shown(p)} of {shown(e)}"
+            raise ArgumentError("E3", f"an exact power of at most {_DIGITS} binary digits", got, "Pass floats.")
+
+
 def check_number(name: str, value: Any) -> Any:
     """Rule E3."""
     if not is_real(value):
         got = f"{name}={shown(value)} of type {type(value).__name__}"
         raise DTypeError("E3", f"{name} as a number", got, "It is fixed, not an array.")
-    if not math.isfinite(value):
+    try:
+        finite = math.isfinite(value)
+    except (OverflowError, ValueError):  # more than all floats, or a signalling NaN of Decimal
+        finite = False
+    if not finite:
         raise ArgumentError("E3", f"a finite {name}", f"{name}={shown(value)}", "Infinity and NaN make no function.")
     return value if isinstance(value, int) else float(value)
