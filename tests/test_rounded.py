@@ -506,7 +506,7 @@ def test_ties_among_the_greatest_floats_are_those_of_the_floats() -> None:
 EXPONENTS = [2, -2, 7, -7, 64, 65, -66, 1000, 10**6, -(10**6) - 1, 10**12, 2**62, 10**300, 0.5, 0.25, -0.75, 1.5, 1e-5]
 
 
-@pytest.mark.parametrize("exponent", EXPONENTS)
+@pytest.mark.parametrize("exponent", EXPONENTS, ids=lambda p: f"{p:.7}" if isinstance(p, float) else str(p)[:9])
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
 def test_powers_are_rounded_once(dtype: Any, exponent: float) -> None:
     """By balls of 4000 bits, or exactly; 10**6 factors are not multiplied one by one."""

@@ -138,7 +138,11 @@ def primal(a: Number) -> Number:
 
 def _as_array(a: Any) -> Array:
     """Ends as numpy reads them; of torch's bfloat16, which it does not know, as float32."""
-    return np.asarray(a.float() if str(getattr(a, "dtype", "")) == "torch.bfloat16" else a)
+    cells = np.asarray(a.float() if str(getattr(a, "dtype", "")) == "torch.bfloat16" else a)
+    if isinstance(a, list | tuple) and cells.dtype == np.float64:
+        given = np.array(a, object)
+        return cells if (cells == given).all() else given  # an integer among floats may be none
+    return cells
 
 
 def _cell(number: Any) -> Array:
@@ -254,16 +258,21 @@ class Interval:
         return hash((self.lo, self.hi))
 
     def __contains__(self, a: Number) -> bool:
-        lo, hi = (a.lo, a.hi) if isinstance(a, Interval) else (a, a)
-        if not self.shape:
-            return bool(_item(self.lo) <= lo and hi <= _item(self.hi))
-        if np.shape(lo) not in (self.shape, ()):
-            got = f"shape {np.shape(lo)}"
-            raise ShapeError(
-                "N4", f"cells of shape {self.shape}", got, "Spread it with np.broadcast_to.", who="Interval"
-            )
-        # numpy would round a plain number to the dtype of the ends before it compares; not so an array.
-        return bool(np.all(_as_array(self.lo) <= _as_array(lo)) and np.all(_as_array(hi) <= _as_array(self.hi)))
+        try:
+            lo, hi = (_exactly(e) for e in ((a.lo, a.hi) if isinstance(a, Interval) else (a, a)))
+            if lo.shape not in (self.shape, ()) and self.shape:
+                need, got = f"cells of shape {self.shape}", f"shape {lo.shape}"
+                raise ShapeError("N4", need, got, "Spread it with np.broadcast_to.", who="Interval")
+            with np.errstate(invalid="ignore"):  # NaN is in no box
+                inside = (_exactly(self.lo) <= lo) & (hi <= _exactly(self.hi))
+        except LunetteError:
+            raise
+        except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: torch, of a tensor that requires grad
+            got = f"{shown(a)} of type {type(a).__name__}"
+            raise DTypeError(
+                "N4", "real numbers", got, "Pass a number, or an array of them.", who="Interval"
+            ) from error
+        return bool(np.asarray(inside, bool).all())
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """An array beside an interval: a box meets it as a whole, a number cell by cell."""
@@ -273,8 +282,12 @@ class Interval:
         cells = [_cell(a) if isinstance(a, Interval) else a for a in inputs]
         return getattr(ufunc, method)(*cells, **options)
 
+    def _leaves_it_to(self, other: Any) -> bool:
+        """A dual number knows what to do with an interval, and so do the cells of an array with a single one."""
+        return isinstance(other, Dual) or (isinstance(other, np.ndarray) and other.ndim > 0 and not self.shape)
+
     def __add__(self, other: Number) -> Interval:
-        if isinstance(other, Dual):
+        if self._leaves_it_to(other):
             return NotImplemented
         if self.shape:
             return _of_boxes("add", self, other)
@@ -287,7 +300,7 @@ class Interval:
         return Interval.between(-self.hi, -self.lo)
 
     def __sub__(self, other: Number) -> Interval:
-        if isinstance(other, Dual):
+        if self._leaves_it_to(other):
             return NotImplemented
         return _of_boxes("sub", self, other) if self.shape else self + -Interval.of(other)
 
@@ -296,7 +309,7 @@ class Interval:
         return result
 
     def __mul__(self, other: Number) -> Interval:
-        if isinstance(other, Dual):
+        if self._leaves_it_to(other):
             return NotImplemented
         if self.shape:
             return _of_boxes("mul", self, other)
@@ -307,7 +320,7 @@ class Interval:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Number) -> Interval:
-        if isinstance(other, Dual):
+        if self._leaves_it_to(other):
             return NotImplemented
         if self.shape:
             return _of_boxes("div", self, other)
@@ -360,6 +373,23 @@ def _item(a: Number) -> Number:
     return a.item() if isinstance(a, np.ndarray | np.generic) else a
 
 
+def _exactly(a: Any) -> Array:
+    """Cells that numpy compares as the real numbers they are; it would round integers, and numbers beside float32."""
+    cells = _as_array(a)
+    if cells.dtype.kind in "bcmMSU":
+        raise TypeError
+    if cells.dtype == OBJECT or cells.dtype.kind in "iu":
+        return each(_comparable, cells.astype(object))
+    return cells.astype(np.float64) if cells.dtype.itemsize < 8 else cells
+
+
+def _comparable(a: Number) -> Number:
+    """A finite number as one that compares with every other: a Decimal does not with a Fraction."""
+    if isinstance(a, Decimal) and a.is_finite():
+        return Fraction(a)
+    return float(a) if isinstance(a, Decimal) or (is_float(a) and not isinstance(a, np.longdouble)) else a
+
+
 def below(exact: Number) -> float:
     """The greatest float <= an exact number, or a float."""
     f = _nearest(exact)
@@ -385,7 +415,7 @@ Outward = Callable[[Fraction], float]
 def _rounded(a: Number, b: Number, outward: Outward, exactly: Callable[[Any, Any], Any]) -> Number:
     if isinstance(a, EXACT) and isinstance(b, EXACT):
         return exactly(a, b)
-    return outward(Fraction(exactly(Fraction(a), Fraction(b))))
+    return outward(Fraction(exactly(Fraction(_item(a)), Fraction(_item(b)))))
 
 
 def _sum(a: Number, b: Number, outward: Outward) -> Number:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lunette.number import Array, Interval, whole_power
+from lunette.number import Array, Interval, Number, above, below, whole_power
 
 SINGLE = np.dtype(np.float32)
 Directed = Callable[[Array, Array, bool], Array]
@@ -170,6 +170,24 @@ def point(value: Any, like: Interval) -> Interval:
     """A plain number as a point of the dtype of a box."""
     a: Array = np.asarray(value, like.dtype)
     return Interval.between(a, a)
+
+
+def end(value: Number, dtype: np.dtype[Any], down: bool) -> Array:
+    """A plain real number as an end of a box: the greatest float of a dtype below it, or the least above."""
+    near = np.asarray(below(value) if down else above(value))
+    box = rounded(near, near, dtype)
+    cell: Array = box.lo if down else box.hi
+    return cell
+
+
+def enclosing(lo: Number, hi: Number, dtype: np.dtype[Any]) -> Interval:
+    """The least box of a dtype, without axes, that holds all numbers from lo to hi.
+
+    >>> enclosing(0.1, 0.1, SINGLE)
+    Interval(lo=0.09999999403953552, hi=0.10000000149011612)
+    """
+    low, high = end(lo, dtype, True), end(hi, dtype, False)
+    return Interval.between(low, low if low == high else high)
 
 
 def rounded(lo: Array, hi: Array, dtype: np.dtype[Any]) -> Interval:

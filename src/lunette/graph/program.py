@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lunette import _native
+from lunette import _native, outward
 from lunette.array import FLOAT, HALF, give, one_kind, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
 from lunette.graph.graph import Graph, Node, Var, short
@@ -161,7 +161,8 @@ class Program:
             def of(a: Any) -> Any:
                 return getattr(a, name) if isinstance(a, Interval) else a
 
-            return self._take([of(a) for a in inputs], {k: of(a) for k, a in named.items()})
+            down = name == "lo" if arithmetic == "interval" else None
+            return self._take([of(a) for a in inputs], {k: of(a) for k, a in named.items()}, down)
 
         boxes: list[Any]
         boxes, kind = end("lo")
@@ -182,8 +183,10 @@ class Program:
             given = [give(r, kind) for r in results]
         return given[0] if len(given) == 1 else tuple(given)
 
-    def _take(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Array], str]:
-        """Rule G9."""
+    def _take(
+        self, inputs: Sequence[Any], named: Mapping[str, Any], down: bool | None = None
+    ) -> tuple[list[Array], str]:
+        """Rule G9. Plain numbers are rounded to nearest, or as lower (`down`) or upper ends of boxes."""
         if not named and len(inputs) == len(self._inputs):
             arrays = []
             for a, n in zip(inputs, self._inputs, strict=True):
@@ -209,7 +212,8 @@ class Program:
                 if isinstance(a, Interval):
                     hint = "Program.run takes boxes; single operators have derivatives of them: ln.conv_vjp."
                     raise DTypeError("G9", f"{n.name} as an array", "a box", hint)
-                a = np.asarray(as_dtype(a, n.dtype), n.dtype) if is_real(a) and n.shape == () else a
+                if is_real(a) and n.shape == () and n.dtype.kind == "f":
+                    a = np.asarray(as_dtype(a, n.dtype), n.dtype) if down is None else outward.end(a, n.dtype, down)
                 if isinstance(a, np.ndarray) and n.dtype.kind == "f" and a.dtype.kind in "iubc":
                     check_input_dtype(n, a.dtype)
                 t = take_integers(a, str(n.name)) if n.dtype == np.int64 else take(a, str(n.name))

@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from lunette import outward
 from lunette.errors import ArgumentError, ShapeError
-from lunette.number import OBJECT, Array, as_dtype, is_real, zero_of
+from lunette.number import OBJECT, Array, Interval, as_dtype, is_real, zero_of
 from lunette.op import Arrays, Case, Op, Shapes, apply
 from lunette.window import Shape, integer, is_sequence
 
@@ -83,10 +84,12 @@ def dtype_name(dtype: Any) -> str:
     return np.dtype(dtype).name if own else str(dtype).removeprefix("torch.")
 
 
-def lift(number: Any, value: Any) -> Array:
-    """A plain number as an array without axes, in the dtype of a value."""
+def lift(number: Any, value: Any) -> Any:
+    """A plain number as an array without axes, in the dtype of a value; beside a box, as the least box around it."""
     dtype = getattr(value, "dtype", OBJECT)
     dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype_name(dtype))
+    if isinstance(value, Interval) and dtype != OBJECT:
+        return outward.enclosing(number, number, dtype)
     return np.asarray(number if dtype == OBJECT else as_dtype(number, dtype), dtype)
 
 
