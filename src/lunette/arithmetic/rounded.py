@@ -26,7 +26,7 @@ from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import PRECISIONS, cells_as, decided_ball, precision, round_fraction, tame, undecided
 from lunette.arithmetic.pairs import DOUBLE
 from lunette.arithmetic.sums import Range, Sum, Sums, decided, nearest, settle
-from lunette.array import FLOAT, Call, Kept, bound_before, by_specification, cells, computing, prepare, run
+from lunette.array import FLOAT, FORGETTING, Call, Kept, bound_before, by_specification, cells, computing, prepare, run
 from lunette.errors import DTypeError
 from lunette.number import OBJECT, Array, cells_in
 from lunette.op import Bound, Kernels, Op, Request, Shapes, cannot_derive
@@ -278,6 +278,9 @@ def _widened(a: Array, ranges: dict[int, Range]) -> Array:
 @lru_cache(maxsize=256)
 def _widener(rows: int, cells: int) -> Any:
     return _native.widen(rows, cells)
+
+
+FORGETTING += [_kernels.cache_clear, _widener.cache_clear]
 
 
 COUNTS: Counter[str] = Counter()

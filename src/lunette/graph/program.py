@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +74,6 @@ class Program:
         self.graph = graph.copy()  # what is added to the graph later is not part of this program
         self.debug, self.fuse = debug, fuse
         self._derived: dict[Any, Any] = {}
-        self._lock = threading.Lock()
         self._inputs = self.graph.inputs
         self._names = [n.name for n in self._inputs]
         self._build()
@@ -83,6 +81,10 @@ class Program:
     # ---- compiling
 
     def _build(self) -> None:
+        with speaking("Graph.compile"):
+            for n in self.graph.nodes:
+                if bytes_of(n) > 1 << 48:  # which kernels cannot even count
+                    allocate(n.shape, n.dtype, "a result")
         simple = simplified(self.graph, self.fuse)
         steps = make_steps(simple, self.fuse)
         nodes = simple.nodes
@@ -285,24 +287,22 @@ class Program:
 
         return (y[0] if n == 1 else tuple(y)), pullback
 
+    # Threads that ask for the same derivative at once may each make it; the first is kept. A lock would be held for
+    # good in a child that is forked meanwhile.
+
     def _derive(self, key: Any, make: Callable[[], Graph]) -> Program:
-        with self._lock:
-            if key not in self._derived:
-                self._derived[key] = Program(make(), debug=self.debug, fuse=self.fuse)
-            known: Program = self._derived[key]
-            return known
+        known: Program | None = self._derived.get(key)
+        if known is None:
+            known = self._derived.setdefault(key, Program(make(), debug=self.debug, fuse=self.fuse))
+        return known
 
     def _pair(self) -> tuple[Program, Program, list[int]]:
-        with self._lock:
-            if "vjp" not in self._derived:
-                forward, backward, again = _vjp_graphs(self.graph)
-                self._derived["vjp"] = (
-                    Program(forward, debug=self.debug, fuse=self.fuse),
-                    Program(backward, debug=self.debug, fuse=self.fuse),
-                    again,
-                )
-            pair: tuple[Program, Program, list[int]] = self._derived["vjp"]
-            return pair
+        known: tuple[Program, Program, list[int]] | None = self._derived.get("vjp")
+        if known is None:
+            forward, backward, again = _vjp_graphs(self.graph)
+            both = (Program(g, debug=self.debug, fuse=self.fuse) for g in (forward, backward))
+            known = self._derived.setdefault("vjp", (*both, again))
+        return known
 
     # ---- looking
 
