@@ -393,13 +393,13 @@ def _comparable(a: Number) -> Number:
 def below(exact: Number) -> float:
     """The greatest float <= an exact number, or a float."""
     f = _nearest(exact)
-    return math.nextafter(f, -math.inf) if f > exact else f
+    return math.nextafter(f, -math.inf) if f == f and f > exact else f
 
 
 def above(exact: Number) -> float:
     """The least float >= an exact number, or a float."""
     f = _nearest(exact)
-    return math.nextafter(f, math.inf) if f < exact else f
+    return math.nextafter(f, math.inf) if f == f and f < exact else f
 
 
 def _nearest(exact: Number) -> float:
@@ -407,6 +407,8 @@ def _nearest(exact: Number) -> float:
         return float(exact)
     except OverflowError:
         return math.inf if exact > 0 else -math.inf
+    except ValueError:  # a signalling NaN of Decimal
+        return math.nan
 
 
 Outward = Callable[[Fraction], float]
@@ -594,7 +596,7 @@ def like(value: Number, cell: Number) -> Number:
                 return type(cell)(math.inf if value > 0 else -math.inf)
     if isinstance(value, int) and isinstance(cell, flint.arb):
         return flint.arb(value)
-    if isinstance(value, int) or not math.isfinite(value):
+    if isinstance(value, int) or (is_float(value) and not math.isfinite(value)):
         return Decimal(float(value)) if isinstance(cell, Decimal) and not isinstance(value, int) else value
     q = Fraction(value) if isinstance(value, Fraction) else Fraction(float(value))
     if isinstance(cell, EXACT):
