@@ -34,7 +34,8 @@ from lunette.ops.derivative import jvp_of, vjp_of
 from lunette.ops.glue import Glue
 from lunette.ops.linear import MatMul
 from lunette.ops.norm import LogSoftmax, Softmax
-from lunette.ops.unary import Exp, Log, Power, Sigmoid, Tanh, Unary
+from lunette.ops.power import Power
+from lunette.ops.unary import Exp, Log, Sigmoid, Tanh, Unary
 from test_glue import options as glue_options
 
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]

@@ -71,6 +71,7 @@ from lunette.ops.norm import log_softmax as log_softmax
 from lunette.ops.norm import softmax as softmax
 from lunette.ops.pad import pad as pad
 from lunette.ops.pad import slice as slice
+from lunette.ops.power import power as power
 from lunette.ops.reduce import max as max
 from lunette.ops.reduce import mean as mean
 from lunette.ops.reduce import sum as sum
@@ -79,7 +80,6 @@ from lunette.ops.unary import exp as exp
 from lunette.ops.unary import leaky_relu as leaky_relu
 from lunette.ops.unary import log as log
 from lunette.ops.unary import neg as neg
-from lunette.ops.unary import power as power
 from lunette.ops.unary import relu as relu
 from lunette.ops.unary import sigmoid as sigmoid
 from lunette.ops.unary import sqrt as sqrt

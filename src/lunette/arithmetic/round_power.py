@@ -20,7 +20,7 @@ from lunette.arithmetic.exact import FAR, nearest_of_balls, round_fraction, unpr
 from lunette.arithmetic.rounded import Task, nearest_everywhere
 from lunette.arithmetic.sums import nearest
 from lunette.number import Array
-from lunette.ops.unary import Power
+from lunette.ops.power import Power
 
 FACTORS = 64
 

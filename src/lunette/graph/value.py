@@ -8,8 +8,9 @@ from typing import Any
 from lunette.errors import AbsentError, DTypeError
 from lunette.ops.binary import add, div, mul, sub
 from lunette.ops.linear import matmul
+from lunette.ops.power import power
 from lunette.ops.unary import abs as absolute
-from lunette.ops.unary import neg, power
+from lunette.ops.unary import neg
 from lunette.window import Shape
 
 

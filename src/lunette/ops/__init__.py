@@ -31,10 +31,11 @@ from lunette.ops.max_pool import MaxPool as MaxPool
 from lunette.ops.max_pool import max_pool as max_pool
 from lunette.ops.norm import LogSoftmax, Softmax
 from lunette.ops.pad import Pad, Slice
+from lunette.ops.power import Power
 from lunette.ops.reduce import Max, Mean, Sum
 from lunette.ops.smooth_max_pool import SmoothMaxPool as SmoothMaxPool
 from lunette.ops.smooth_max_pool import smooth_max_pool as smooth_max_pool
-from lunette.ops.unary import Abs, Exp, LeakyRelu, Log, Neg, Power, Relu, Sigmoid, Sign, Sqrt, StopGradient, Tanh
+from lunette.ops.unary import Abs, Exp, LeakyRelu, Log, Neg, Relu, Sigmoid, Sign, Sqrt, StopGradient, Tanh
 
 ALL: Final[dict[type[Op], Callable[..., Any]]] = {
     Conv: conv,

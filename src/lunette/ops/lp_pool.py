@@ -52,8 +52,8 @@ from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.binary import div, mul, sub
 from lunette.ops.pool import Pool, View
+from lunette.ops.power import power as power_of
 from lunette.ops.unary import abs as absolute
-from lunette.ops.unary import power as power_of
 from lunette.window import Ints, Padding, Window
 
 

@@ -1,24 +1,21 @@
 """Functions of single cells.
 
-| rule | says                                                                                    |
-|------|-----------------------------------------------------------------------------------------|
-| E3   | a slope, or an exponent, is a finite number, and a power of exact numbers is not too long |
+| rule | says                                                         |
+|------|--------------------------------------------------------------|
+| E3   | a slope, an exponent, or a value of padding is a finite number |
 
 NaN propagates. relu'(0) = abs'(0) = 0, leaky_relu'(0) = slope.
 """
 
 from __future__ import annotations
 
-import builtins
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import prod
 from typing import Any, ClassVar, Self
 
-import flint
 import numpy as np
 
 from lunette import _native, number, outward
@@ -277,56 +274,6 @@ class StopGradient(Unary):
         return Kernels(_native.unary(dtype.char, "copy", prod(shapes[0] or ()), 0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Power(Unary):
-    """X to a fixed power: repeated products for whole exponents, roots of non-negative numbers for others."""
-
-    exponent: float = 1
-
-    name: ClassVar[str] = "power"
-    cases: ClassVar[Mapping[str, Case]] = {
-        "square": case((2, 3), exponent=2),
-        "cube": case((4,), exponent=3),
-        "itself": case((2,), exponent=1),
-        "nothing_left": case((2,), exponent=0),
-    }
-
-    @classmethod
-    def of(cls, shapes: Shapes, *options: Any) -> Self:
-        return cls(_whole_if_it_is(check_number("exponent", options[0])))
-
-    def cast(self, dtype: np.dtype[Any]) -> Self:
-        if isinstance(self.exponent, int):
-            return self
-        p = number.as_dtype(self.exponent, dtype)
-        return type(self)(_whole_if_it_is(check_number(f"exponent of dtype {dtype}", p)))
-
-    def cell(self, v: Number) -> Number:
-        p = self.exponent
-        if isinstance(p, int):
-            _check_length(v, p)
-            result = number.whole_power(v, p if p >= 0 else -p) if p else like(1, v) + 0 * v
-            return result if p >= 0 else number.divide(like(1, v), result)
-        if is_float(primal(v)) and primal(v) < 0:
-            return like(math.nan, v)
-        return number.power(v, p) if p > 0 else number.divide(like(1, v), number.power(v, -p))
-
-    def bounds(self, *boxes: Interval) -> Interval | None:
-        (x,), p = boxes, self.exponent
-        if not isinstance(p, int) or p == 0:
-            return None
-        # Negative powers start from 1/x: the power of a small number might underflow.
-        return outward.power(x, p) if p > 0 else outward.power(outward.div(outward.point(1, x), x), -p)
-
-    @classmethod
-    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
-        p = options[0]
-        return None if p == 0 else t if p == 1 else mul(t, mul(power(x, p - 1), p))
-
-    def parameter(self) -> float:
-        return float(self.exponent)
-
-
 # ---- the functions
 
 
@@ -383,33 +330,6 @@ def sign(x: Any) -> Any:
 def stop_gradient(x: Any) -> Any:
     """X itself, which derivatives take for a constant."""
     return make(StopGradient, (x,))
-
-
-def power(x: Any, exponent: float) -> Any:
-    """X to a fixed power; `x ** exponent` on variables."""
-    return make(Power, (x,), exponent)
-
-
-def _whole_if_it_is(p: float) -> float:
-    """An exponent as an int if it is whole; what no float tells apart is one exponent, as it is for kernels."""
-    if isinstance(p, int) and builtins.abs(p) <= 2**53:
-        return p
-    p = float(p)
-    return int(p) if p.is_integer() else p
-
-
-_DIGITS = 1 << 22  # binary digits of a power: about a second to compute
-
-
-def _check_length(v: Number, p: int) -> None:
-    """Rule E3 for exact numbers, whose powers grow with the exponent."""
-    ends = [v.lo, v.hi] if isinstance(v := primal(v), Interval) else [v]
-    for e in ends:
-        q = e if isinstance(e, number.EXACT) else Fraction(int(e.p), int(e.q)) if isinstance(e, flint.fmpq) else 0
-        size = max(builtins.abs(q.numerator), q.denominator)
-        if size > 1 and builtins.abs(p) * size.bit_length() > _DIGITS:
-            got = f"exponent={shown(p)} of {shown(e)}"
-            raise ArgumentError("E3", f"an exact power of at most {_DIGITS} binary digits", got, "Pass floats.")
 
 
 def check_number(name: str, value: Any) -> Any:

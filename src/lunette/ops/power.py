@@ -1,0 +1,104 @@
+"""Powers with a fixed exponent.
+
+| rule | says                                                       |
+|------|------------------------------------------------------------|
+| E5   | a power of an exact number has at most 2^22 binary digits  |
+
+NaN propagates. Rule E3 (lunette.ops.unary) for the exponent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+import flint
+import numpy as np
+
+from lunette import number, outward
+from lunette.errors import ArgumentError, shown
+from lunette.number import Interval, Number, is_float, like, primal
+from lunette.op import Case, Shapes, case
+from lunette.ops.binary import mul
+from lunette.ops.glue import make
+from lunette.ops.unary import Unary, check_number
+
+
+@dataclass(frozen=True, slots=True)
+class Power(Unary):
+    """X to a fixed power: repeated products for whole exponents, roots of non-negative numbers for others."""
+
+    exponent: float = 1
+
+    name: ClassVar[str] = "power"
+    cases: ClassVar[Mapping[str, Case]] = {
+        "square": case((2, 3), exponent=2),
+        "cube": case((4,), exponent=3),
+        "itself": case((2,), exponent=1),
+        "nothing_left": case((2,), exponent=0),
+    }
+
+    @classmethod
+    def of(cls, shapes: Shapes, *options: Any) -> Self:
+        return cls(_whole_if_it_is(check_number("exponent", options[0])))
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        if isinstance(self.exponent, int):
+            return self
+        p = number.as_dtype(self.exponent, dtype)
+        return type(self)(_whole_if_it_is(check_number(f"exponent of dtype {dtype}", p)))
+
+    def cell(self, v: Number) -> Number:
+        p = self.exponent
+        if isinstance(p, int):
+            _check_length(v, p)
+            result = number.whole_power(v, p if p >= 0 else -p) if p else like(1, v) + 0 * v
+            return result if p >= 0 else number.divide(like(1, v), result)
+        if is_float(primal(v)) and primal(v) < 0:
+            return like(math.nan, v)
+        return number.power(v, p) if p > 0 else number.divide(like(1, v), number.power(v, -p))
+
+    def bounds(self, *boxes: Interval) -> Interval | None:
+        (x,), p = boxes, self.exponent
+        if not isinstance(p, int) or p == 0:
+            return None
+        # Negative powers start from 1/x: the power of a small number might underflow.
+        return outward.power(x, p) if p > 0 else outward.power(outward.div(outward.point(1, x), x), -p)
+
+    @classmethod
+    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
+        p = options[0]
+        return None if p == 0 else t if p == 1 else mul(t, mul(power(x, p - 1), p))
+
+    def parameter(self) -> float:
+        return float(self.exponent)
+
+
+def power(x: Any, exponent: float) -> Any:
+    """X to a fixed power; `x ** exponent` on variables."""
+    return make(Power, (x,), exponent)
+
+
+def _whole_if_it_is(p: float) -> float:
+    """An exponent as an int if it is whole; what no float tells apart is one exponent, as it is for kernels."""
+    if isinstance(p, int) and abs(p) <= 2**53:
+        return p
+    p = float(p)
+    return int(p) if p.is_integer() else p
+
+
+_DIGITS = 1 << 22  # binary digits of a power: about a second to compute
+
+
+def _check_length(v: Number, p: int) -> None:
+    """Rule E5: of exact numbers, whose powers grow with the exponent."""
+    ends = [v.lo, v.hi] if isinstance(v := primal(v), Interval) else [v]
+    for e in ends:
+        q = e if isinstance(e, number.EXACT) else Fraction(int(e.p), int(e.q)) if isinstance(e, flint.fmpq) else 0
+        size = max(abs(q.numerator), q.denominator)
+        if size > 1 and abs(p) * size.bit_length() > _DIGITS:
+            got = f"exponent={shown(p)} of {shown(e)}"
+            raise ArgumentError("E5", f"an exact power of at most {_DIGITS} binary digits", got, "Pass floats.")
