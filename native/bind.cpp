@@ -666,6 +666,9 @@ void bind_glue(nb::module_& m) {
 
 NB_MODULE(_native, m) {
     m.attr("SUM_BLOCK") = sum_block;
+    // Programs and compiled functions that users keep in globals live until the process ends, and where another library
+    // holds on to modules they are not taken down before. That is no leak, so nothing is printed about it.
+    nb::set_leak_warnings(false);
     m.def("instruction_set", [] { return kernels().name; });
     m.def("set_num_threads", [](int n) {
         if (n < 1) throw std::invalid_argument("set_num_threads needs at least 1 thread");

@@ -30,11 +30,8 @@ Plan::Plan(std::vector<Step> steps, std::vector<Slot> slots, std::vector<Argumen
 }
 
 void Plan::run(char* const* arguments, double* seconds) const {
-    Memory arena;
-    {
-        std::lock_guard hold(lock_);
-        if (!idle_.empty()) arena = std::move(idle_.back()), idle_.pop_back();
-    }
+    const auto give_back = [this](char* p) { idle_->give(p); };
+    std::unique_ptr<char, decltype(give_back)> arena(idle_->take(), give_back);
     if (!arena && arena_ > 0) {
         arena.reset(static_cast<char*>(std::aligned_alloc(64, static_cast<std::size_t>((arena_ + 63) / 64 * 64))));
         if (!arena) throw std::bad_alloc();
@@ -57,10 +54,6 @@ void Plan::run(char* const* arguments, double* seconds) const {
             *seconds++ = std::chrono::duration<double>(now - then).count();
             then = now;
         }
-    }
-    if (arena) {
-        std::lock_guard hold(lock_);
-        idle_.push_back(std::move(arena));
     }
 }
 

@@ -1,8 +1,8 @@
 // A compiled graph: tasks in order, and where in memory each of their arguments lies.
 #pragma once
+#include <atomic>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <tuple>
 
 #include "task.hpp"
@@ -29,12 +29,27 @@ private:
     std::vector<Slot> slots_;
     std::vector<Argument> arguments_;
     i64 arena_;
-    struct Free {
-        void operator()(char* p) const { std::free(p); }
+    // Arenas that no call is using. There is no lock: a process that is forked while a thread holds one would find it
+    // held for good. A call that finds no place for its arena frees it.
+    struct Idle {
+        std::atomic<char*> place[8] = {};
+        ~Idle() {
+            for (auto& p : place) std::free(p.load());
+        }
+        char* take() {
+            for (auto& p : place)
+                if (char* found = p.exchange(nullptr)) return found;
+            return nullptr;
+        }
+        void give(char* arena) {
+            for (auto& p : place) {
+                char* none = nullptr;
+                if (p.compare_exchange_strong(none, arena)) return;
+            }
+            std::free(arena);
+        }
     };
-    using Memory = std::unique_ptr<char, Free>;
-    mutable std::mutex lock_;
-    mutable std::vector<Memory> idle_;  // arenas that no call is using
+    std::unique_ptr<Idle> idle_ = std::make_unique<Idle>();
 };
 
 }  // namespace lunette

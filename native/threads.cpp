@@ -140,11 +140,12 @@ public:
 // Never destroyed: workers sleep in it until the process ends. A forked child has none of the threads, so it
 // forgets the parent's pool and starts its own.
 std::atomic<Workers*> the_workers{nullptr};
+// As the library is loaded, not at first use: a child that is forked in the middle of that would wait for it.
+[[maybe_unused]] const int forgotten_in_children =
+    pthread_atfork(nullptr, nullptr, [] { the_workers.store(nullptr); });
 
 Workers& workers() {
     if (Workers* w = the_workers.load(std::memory_order_acquire)) return *w;
-    static std::once_flag once;
-    std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { the_workers.store(nullptr); }); });
     auto fresh = std::make_unique<Workers>();
     Workers* none = nullptr;
     if (the_workers.compare_exchange_strong(none, fresh.get())) return *fresh.release();

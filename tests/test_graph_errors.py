@@ -77,6 +77,14 @@ def test_e3_fixed_numbers_are_finite() -> None:
     )
 
 
+def test_e5_exact_powers_are_short() -> None:
+    refused(
+        lambda: ln.power([3], 10**9),
+        ln.ArgumentError,
+        "power [E5] needs an exact power of at most 4194304 binary digits; got exponent=1000000000 of 3. Pass floats.",
+    )
+
+
 def test_e4_something_to_reduce() -> None:
     refused(
         lambda: ln.mean(np.zeros((0, 2)), axis=0),

@@ -202,6 +202,54 @@ def test_a_tracer_of_another_library_is_refused(name: str) -> None:
     assert isinstance(outcome(traced, jnp.asarray(arrays[0])), DTypeError)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_tensor_that_torch_records_is_refused() -> None:
+    """torch.jit.trace would store what lunette makes of it as a constant."""
+    trace: Any = torch.jit.trace
+    for call in (ln.relu, lambda x: ln.max_pool(x, (2,)), lambda x: ln.max_pool(x, (2,), arithmetic="rounded")):
+        with pytest.raises(DTypeError, match=r"records\. What lunette makes of it would become a constant"):
+            trace(call, torch.ones(1, 4))
+    assert ln.relu(torch.ones(1)).tolist() == [1]
+
+
+GLUE_CALLS: list[Callable[..., Any]] = [
+    *(lambda v, x, f=f: f(x, v) for f in (ln.power, ln.leaky_relu, ln.pad, ln.transpose, ln.broadcast_to, ln.reshape)),
+    *(lambda v, x, f=f: f(x, v) for f in (ln.add, ln.div, ln.maximum, ln.matmul, ln.linear, ln.flatten, ln.softmax)),
+    *(lambda v, x, f=f: f(v) for f in (ln.concat, ln.relu, ln.sum, ln.exp)),
+    lambda v, x: ln.pad(x, 1, v),
+    lambda v, x: ln.concat([x, x], v),
+    lambda v, x: ln.concat([x, v]),
+    lambda v, x: ln.slice(x, v, v),
+    lambda v, x: ln.sum(x, v),
+    lambda v, x: ln.cross_entropy(x, v),
+    lambda v, x: ln.batch_norm(x, v, v, v, v),
+    lambda v, x: ln.mse(x, v),
+]
+
+
+@pytest.mark.parametrize("at", range(len(GLUE_CALLS)))
+@pytest.mark.parametrize("kind", ["array", "exact", "box", "variable"])
+def test_every_argument_of_what_is_between(kind: str, at: int) -> None:
+    """Any call returns or is refused, on arrays, rationals, boxes and variables, and in every arithmetic."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    wide = np.broadcast_to(np.float32(1), (2**40,))
+    for value in [*NUMBERS, *SEQUENCES, *RAGGED, wide, Decimal("sNaN"), 10**6, -(10**12), 10**30]:
+        if kind == "variable":
+            g = ln.Graph()
+            with soon():
+                y, _ = fuzz.outcome(GLUE_CALLS[at], value, g.input((2, 3), name="x"))
+            if isinstance(y, ln.Var):
+                g.output(y)
+                outcome(g.compile)
+            if isinstance(y, ln.Var) and math.prod(y.shape) < 1000:
+                program = g.compile()
+                for arithmetic in ("rounded", "interval"):
+                    outcome(program.run, x, arithmetic=arithmetic)
+        else:
+            given = {"array": x, "exact": [[Fraction(int(v)) for v in r] for r in x], "box": ln.Interval(x, x + 1)}
+            outcome(GLUE_CALLS[at], value, given[kind])
+
+
 def test_a_minus_sign_that_torch_keeps_as_a_flag() -> None:
     x = torch.tensor([[1 + 2j, 3 + 4j]]).conj().imag
     assert x.is_neg() and ln.max_pool(x, (1,)).tolist() == [[-2.0, -4.0]]

@@ -10,6 +10,7 @@ import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from math import ceil, inf, isfinite, prod
@@ -31,7 +32,7 @@ from lunette.number import Array, Interval, cells_of, each
 from lunette.op import Case, Op, apply
 from lunette.ops import ALL, GLUE, AvgPool, Conv, ConvTranspose, LpPool, SmoothMaxPool
 from lunette.ops.binary import Add, Div, Mul
-from lunette.ops.glue import Glue
+from lunette.ops.glue import Glue, lift
 from lunette.ops.unary import Exp, Log, Neg, Relu, Sigmoid, Tanh, Unary
 from test_graph import random_graph, several
 
@@ -538,6 +539,71 @@ def test_numbers_as_ends() -> None:
     soft = ln.smooth_max_pool(x, (2,), beta=Interval(0.5, 2.0), arithmetic="interval")
     for beta in (0.5, 1.0, 2.0):
         assert ln.smooth_max_pool(x.astype(float), (2,), beta=beta) in soft
+
+
+NUMBERS = [0.1, Fraction(1, 3), Decimal("0.1"), 2**24 + 1, 10**400, -1e300, 1e-50, np.float64(0.1), 3]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda n: f"{type(n).__name__}-{str(n)[:9]}")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16], ids=lambda t: t.__name__)
+def test_numbers_are_rounded_outward(number: Any, dtype: Any) -> None:
+    """Next to the number: no float of the dtype is between it and an end."""
+    exact = Fraction(number)
+
+    def is_next(box: Interval) -> None:
+        for lo, hi in zip(np.ravel(box.lo), np.ravel(box.hi), strict=True):
+            assert type(lo) is dtype and type(hi) is dtype
+            assert lo <= exact <= hi
+            with np.errstate(over="ignore"):
+                assert np.isinf(lo) or lo == exact or np.nextafter(lo, dtype(inf)) == hi
+                assert lo != hi or lo == exact
+
+    zeros = np.zeros(2, dtype)
+    for box in (Interval(zeros), Interval(zeros, np.zeros(2, dtype))):
+        for y in (box + number, number + box, box + Interval(number), ln.add(zeros, Interval(number)), number - box):
+            is_next(y)
+    is_next(ln.maximum(Interval(np.full(2, -inf, dtype)), number))
+    is_next(ln.minimum(Interval(number), np.full(2, inf, dtype)))
+    is_next(ln.sub(Interval(number, number), zeros))
+    if dtype is np.float16:
+        return
+    g = ln.Graph()
+    x = g.input((), dtype=np.dtype(dtype).name, name="x")
+    g.output(ln.maximum(x, -inf))
+    p = g.compile()
+    for y in (p.run(Interval(number)), p.run(x=Interval(number, number)), p.run(number, arithmetic="interval")):
+        is_next(y)
+    is_next(lift(number, Interval(zeros)))
+    primals, truth = (np.zeros((1, 2), dtype), dtype(1)), -flint.arb(2).log() * flint.fmpq(*exact.as_integer_ratio())
+    for tangent in (Interval(number), number):
+        slope = ln.smooth_max_pool_jvp(primals, (None, tangent), kernel=(2,), arithmetic="interval")
+        assert flint.arb(float(slope.lo[0, 0])) <= truth <= flint.arb(float(slope.hi[0, 0]))
+
+
+def test_ends_of_lists_are_the_numbers_that_are_given() -> None:
+    assert Interval([2**53 + 1, 0.5]).lo.tolist() == [2**53 + 1, 0.5]
+
+
+def test_containing_compares_real_numbers() -> None:
+    tenth = np.float32(0.1)
+    assert tenth not in Interval(0.1) and 0.1 in Interval(0.1) and Fraction(1, 10) not in Interval(0.1)
+    assert np.float16(0.1) not in Interval(0.1) and tenth in Interval(float(tenth))
+    assert Fraction(1, 10) in Interval(Decimal("0.1")) and Decimal("0.1") in Interval(Fraction(1, 10), 0.1)
+    assert 2**53 + 1 not in Interval(2.0**53) and 2**53 + 1 not in Interval(np.full(2, 2.0**53))
+    assert tenth not in Interval(np.full(2, 0.1)) and np.full(2, tenth) not in Interval(np.full(2, 0.1))
+    assert np.array([2**53 + 1, 0]) not in Interval(np.zeros(2), np.full(2, 2.0**53))
+    assert Decimal("inf") in Interval(0, inf) and np.nan not in Interval(-inf, inf)
+    for strange in ("a", None, 1j, object(), [[1], [2, 3]]):
+        for box in (Interval(0, 1), Interval(np.zeros(2))):
+            with pytest.raises(ln.DTypeError, match="needs real numbers"):
+                assert strange in box
+
+
+def test_an_interval_of_numbers_beside_numpy() -> None:
+    box = Interval(0.1, 0.3)
+    assert Fraction(0.1) + Fraction(float(np.float32(0.1))) in box + np.float32(0.1)
+    both: list[Any] = [box * np.ones(2, np.float32), np.ones(2, np.float32) * box]
+    assert [y.tolist() for y in both] == [[box, box]] * 2
 
 
 def test_exact_numbers_stay_exact() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import lunette as ln
-from lunette import _native
+from lunette import _native, array
 from lunette.arithmetic.rounded import _widener
 from lunette.arithmetic.sums import _decider
 from lunette.array import forget
@@ -243,6 +243,89 @@ def test_a_child_forked_while_another_thread_computes_with_balls_does_so_too() -
         thread.join()
         assert flint.ctx.prec == before
     """)
+
+
+def test_a_child_forked_while_another_thread_derives_or_runs_a_program_does_so_too() -> None:
+    """Nothing is held while a derivative is made, nor while a plan takes its memory."""
+    in_a_process("""
+        import numpy as np
+        from lunette.graph import program
+        x = np.ones(4)
+        p = ln.trace(lambda x: ln.sum(ln.exp(ln.tanh(x))), x).compile()
+        want, inside, stop, made = p(x), threading.Event(), threading.Event(), program._vjp_graphs
+        def slow(graph):
+            inside.set()
+            stop.wait()
+            return made(graph)
+        program._vjp_graphs = slow
+        thread = threading.Thread(target=lambda: p.vjp(x), daemon=True)
+        thread.start()
+        inside.wait()
+        program._vjp_graphs = made
+        assert in_child(lambda: p.vjp(x)[1](np.ones(()))[0].shape == (4,))
+        stop.set()
+        thread.join()
+        end = threading.Event()
+        def run():
+            while not end.is_set():
+                p(x)
+        threads = [threading.Thread(target=run, daemon=True) for _ in range(2)]
+        for t in threads: t.start()
+        for _ in range(20):
+            assert in_child(lambda: p(x) == want)
+        end.set()
+        for t in threads: t.join()
+    """)
+
+
+def test_nothing_is_said_of_what_is_alive_at_the_end() -> None:
+    """A function that is kept in a global, beside a library that keeps modules alive."""
+    code = """if True:
+        import builtins, numpy as np, lunette as ln
+        f = ln.jit(lambda x: ln.max_pool(ln.relu(x), (2,)))
+        f(np.ones((1, 4), np.float32))
+        ln.matmul(np.ones((2, 2)), np.ones((2, 2)))
+        builtins.kept = f, ln.avg_pool(np.ones((1, 4)), (2,), arithmetic="rounded")
+    """
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0 and run.stderr == ""
+
+
+def test_tables_that_are_remembered_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array, "MOST_BYTES", 1 << 20)
+    for n in range(10_000, 10_032):
+        x = np.zeros((1, n), np.float32)
+        ln.max_pool(x, (2,))
+        ln.avg_pool(x, (2,), arithmetic="rounded")
+        assert len(array._BOUND) < 4 and array._Held.bytes <= 1 << 21
+    array.forget()
+    assert array._Held.bytes == 0
+
+
+def test_what_another_thread_forgets_is_made_again() -> None:
+    stop, errors = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        try:
+            for n in range(1, 400):
+                ln.max_pool(np.zeros((1, n % 7 + 2), np.float32), (2,))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    forgetting = threading.Thread(target=lambda: [array.forget() for _ in iter(stop.is_set, True)])
+    try:
+        for t in (*threads, forgetting):
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        stop.set()
+        forgetting.join()
+        sys.setswitchinterval(before)
+    assert not errors
 
 
 def test_results_repeat_for_every_number_of_threads() -> None:

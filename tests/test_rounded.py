@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from typing import Any
 
 import flint
@@ -21,16 +22,19 @@ from hypothesis import strategies as st
 import lunette as ln
 from configurations import random_case
 from lunette.arithmetic import round_values
+from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import decided_ball, precision, round_fraction
 from lunette.arithmetic.rounded import COUNTS
 from lunette.arithmetic.sums import _sliced
 from lunette.array import by_specification, defaults_of, prepare
 from lunette.number import Array, cells_of, each
 from lunette.op import Case, Op, Request, apply
-from lunette.ops import ALL, GLUE, LpPool, SmoothMaxPool
+from lunette.ops import ALL, GLUE, AvgPool, LpPool, SmoothMaxPool
 from lunette.ops.derivative import jvp_of, vjp_of
 from lunette.ops.glue import Glue
+from lunette.ops.linear import MatMul
 from lunette.ops.norm import LogSoftmax, Softmax
+from lunette.ops.power import Power
 from lunette.ops.unary import Exp, Log, Sigmoid, Tanh, Unary
 from test_glue import options as glue_options
 
@@ -82,6 +86,22 @@ def fill(shapes: Any, seed: int, dtype: Any) -> list[Array]:
     return [array(s) for s in shapes]
 
 
+def extreme(shapes: Any, seed: int, dtype: Any) -> list[Array]:
+    """Floats from the ends of the range and from where products leave it, half of them the negatives of others."""
+    rng = np.random.default_rng(seed)
+    info = float_info(np.dtype(dtype))
+    ends = [info.minexp - info.nmant, info.minexp, info.minexp // 2, 0, info.maxexp // 2, info.maxexp - 1]
+
+    def array(shape: tuple[int, ...]) -> Array:
+        exponents = rng.choice(ends if seed % 3 else rng.choice(ends, 2), shape)
+        cells = np.asarray(np.ldexp(rng.standard_normal(shape).clip(-1.9, 1.9), exponents)).astype(dtype).ravel()
+        order, half = rng.permutation(cells.size), cells.size // 2
+        cells[order[:half]] = -cells[order[half : 2 * half]]
+        return cells.reshape(shape)
+
+    return [array(s) for s in shapes]
+
+
 def check_bits(kind: type[Op], arrays: list[Any], options: tuple[Any, ...]) -> None:
     """Bit for bit; sums of several different roots may be refused, since no proof is known for them."""
     try:
@@ -92,7 +112,14 @@ def check_bits(kind: type[Op], arrays: list[Any], options: tuple[Any, ...]) -> N
     same_bits(y[0] if isinstance(y, tuple) else y, truth(kind, arrays, options))
 
 
-def check(kind: type[Op], case: Case, dtype: Any, seed: int, batch: tuple[int, ...] = (2,)) -> None:
+def check(
+    kind: type[Op],
+    case: Case,
+    dtype: Any,
+    seed: int,
+    batch: tuple[int, ...] = (2,),
+    fill: Callable[..., list[Array]] = fill,
+) -> None:
     shapes = [(*batch, *case.shapes[0]), *case.shapes[1:]]
     arrays, tangents = fill(shapes, seed, dtype), fill(shapes, seed + 3, dtype)
     if issubclass(kind, SmoothMaxPool):
@@ -130,6 +157,13 @@ def test_rounded_on_random_configurations(kind: type[Op], seed: int) -> None:
     ln.set_num_threads(1 + seed % 4)
     dtype = DTYPES[seed % 2]
     check(kind, random_case(kind, seed), dtype, seed, [(), (1,), (3,), (2, 1)][seed % 4])
+
+
+@pytest.mark.parametrize(("kind", "case"), CASES)
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_what_leaves_the_range_of_floats_on_the_way_may_come_back(kind: type[Op], case: Case, dtype: Any) -> None:
+    for seed in range(4):
+        check(kind, case, dtype, seed, fill=extreme)
 
 
 # ---- data built to be undecided
@@ -449,6 +483,50 @@ def test_sums_decide_nearly_every_cell_of_a_derivative(name: str, dtype: Any) ->
     assert COUNTS["outputs"] >= x.size and COUNTS["undecided"] <= 16
 
 
+def test_products_that_overflow_cancel_in_a_matrix_product() -> None:
+    x, y = np.array([[1e200, 1e200, 1]]), np.array([[1e200], [-1e200], [3]])
+    assert ln.trace(ln.matmul, x, y).compile().run(x, y, arithmetic="rounded") == 3
+    assert apply(MatMul, [x, y], "rounded", False, False) == 3
+
+
+@pytest.mark.parametrize("divisor", [5e-324, 7e-40, -1e-300, 1e300])
+def test_averages_with_any_divisor_are_rounded_once(divisor: float) -> None:
+    x = np.array([[1e300, 1e300, -1e300, -1e300, 3e-310, 0, 5e-324]])
+    g = np.array([[1e300, -1e300, 1e10, -1e-320, 5e-324]])
+    options = options_of(AvgPool, Case((), {"kernel": (3,), "stride": (1,), "divisor": divisor}))
+    check_bits(AvgPool, [x], options)
+    check_bits(jvp_of(AvgPool), [x, x], options)
+    check_bits(vjp_of(AvgPool, 0), [x, g], options)
+
+
+def test_ties_among_the_greatest_floats_are_those_of_the_floats() -> None:
+    x, t = np.array([[2.0**901, 2.0**902, -(2.0**1000)]]), np.array([[np.inf, 1.0, -np.inf]])
+    assert ln.max_pool_jvp((x,), (t,), kernel=(3,), ties="split", arithmetic="rounded") == 1
+
+
+EXPONENTS = [2, -2, 7, -7, 64, 65, -66, 1000, 10**6, -(10**6) - 1, 10**12, 2**62, 10**300, 0.5, 0.25, -0.75, 1.5, 1e-5]
+
+
+@pytest.mark.parametrize("exponent", EXPONENTS, ids=lambda p: f"{p:.7}" if isinstance(p, float) else str(p)[:9])
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_powers_are_rounded_once(dtype: Any, exponent: float) -> None:
+    """By balls of 4000 bits, or exactly; 10**6 factors are not multiplied one by one."""
+    cells = [1 + 2.0**-20, 0.999999, 16, 81, 3, 1e-30, 1e30, 2, 0.5, 1, 3.4e38, 1e-45, *([1e-170, 1e170, 1 + 2.0**-52])]
+    with np.errstate(over="ignore"):
+        x = np.array([*cells, *(-v for v in cells)]).astype(dtype)
+    x = x[np.isfinite(x) & (x != 0) & ((x > 0) | (exponent == int(exponent)))]
+    got = apply(Power, [x], "rounded", exponent)
+    p = Fraction(exponent) if isinstance(exponent, int) else Fraction(float(dtype(exponent)))
+    for v, y in zip(x.tolist(), got.tolist(), strict=True):
+        with precision(4000):
+            power = flint.arb(abs(v)) ** flint.arb(flint.fmpq(p.numerator, p.denominator))
+            size = decided_ball(power, np.dtype(dtype))
+            if size is None:  # it is a float
+                size = float(power.mid())
+                assert (flint.arb(size) ** p.denominator - flint.arb(abs(v)) ** p.numerator).contains(0)
+        assert y == (-size if v < 0 and p % 2 == 1 else size), (v, exponent)
+
+
 def test_what_is_next_to_the_middle_of_two_narrow_floats_is_rounded_once() -> None:
     """Rounded to a double first, it would be that middle."""
     e, f = 2.0**-23, partial(np.array, dtype=np.float32)
@@ -551,12 +629,12 @@ def test_equal_windows_cancel() -> None:
 
 @pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in GLUE])
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
-def test_glue_is_the_exact_result_rounded_once(kind: type[Glue], dtype: Any) -> None:
-    for case in kind.cases.values():
-        rng = np.random.default_rng(3)
-        arrays: list[Any] = [np.asarray(rng.standard_normal(s)).astype(dtype) for s in case.shapes]
+@pytest.mark.parametrize("fill", [fill, extreme])
+def test_glue_is_the_exact_result_rounded_once(kind: type[Glue], dtype: Any, fill: Callable[..., list[Array]]) -> None:
+    for case, seed in product(kind.cases.values(), range(2, 8)):
+        arrays: list[Any] = fill(case.shapes, seed, dtype)
         if kind.positive:
-            arrays = [abs(a) + dtype(0.5) for a in arrays]
+            arrays = [np.where(a == 0, dtype(0.5), abs(a)) for a in arrays]
         arrays = [np.zeros(a.shape, np.int64) if p in kind.integers else a for p, a in enumerate(arrays)]
         options = glue_options(kind, case)
         y = apply(kind, arrays, "rounded", *options)

@@ -59,6 +59,7 @@ from lunette.op import (
     request_at,
 )
 from lunette.ops import derivative
+from lunette.ops.pool import Pool
 from lunette.window import Shape, integer, is_sequence
 
 HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
@@ -103,6 +104,13 @@ def _take_foreign(x: Any, name: str) -> Taken:
             "an array whose values NumPy can read",
             f"{name} as a tracer of JAX ({type(x).__name__})",
             "Call it outside of jax.jit, grad and vmap: derivatives come from ln.<op>_vjp and ln.<op>_jvp.",
+        )
+    if kind == "torch" and importlib.import_module("torch").jit.is_tracing():
+        raise DTypeError(
+            "D1",
+            "an array whose values NumPy can read",
+            f"{name} as a tensor that torch.jit.trace records",
+            "What lunette makes of it would become a constant: call it outside of torch.jit.trace.",
         )
     device = getattr(x, "device", "")
     if getattr(x, "requires_grad", False):
@@ -248,10 +256,14 @@ def dtype_of(op: Op, arrays: Sequence[Array | None]) -> np.dtype[Any]:
 
 def take_integers(x: object, name: str) -> Taken:
     """Whole numbers, as int64."""
-    a = np.asarray(x)
+    a = _converted(np.asarray, x, name)
     if a.dtype.kind not in "iu" and not (a.dtype == OBJECT and all(isinstance(v, int) for v in a.flat)):
         raise DTypeError("D1", f"{name} of integers", f"dtype {a.dtype}", f"Pass {name}.astype(np.int64).")
-    return Taken(np.asarray(a, np.int64, order="C"))
+    try:
+        return Taken(np.asarray(a, np.int64, order="C"))
+    except OverflowError as error:
+        got = f"{name} of {shown(max(a.flat, key=abs))}"
+        raise ArgumentError("D1", f"{name} of integers of 64 bits", got, "They count cells.") from error
 
 
 @contextmanager
@@ -289,13 +301,29 @@ class Kept(Generic[T]):
         return made
 
 
+MOST_BYTES = 1 << 30  # of tables that are remembered, as `weight_of` counts them
+
+
+class _Held:
+    """What the remembered operators weigh together. Threads that count at once may miss one of them: an estimate."""
+
+    bytes: ClassVar[int] = 0
+
+
+FORGETTING: list[Callable[[], None]] = []
+"""What else there is to drop: caches of the modules above."""
+
+
 @atexit.register
 def forget() -> None:
     """Drop what is remembered; at the end of the process, so that the compiled core sees its tables go."""
     _BOUND.clear()
     _QUICK.clear()
+    _Held.bytes = 0
     for kept in Kept.every:
         kept.made.clear()
+    for drop in FORGETTING:
+        drop()
 
 
 def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: str, options: Sequence[Any]) -> Any:
@@ -329,14 +357,16 @@ def _plain(value: Any, depth: int = 2) -> Any:
     if type(value) in _PLAIN:
         return value
     if is_sequence(value):
-        return tuple(_plain(v, depth - 1) for v in value) if depth else value
+        return tuple(_plain(v, depth - 1) for v in value) if depth and len(value) <= 64 else value
     if isinstance(value, np.generic | np.ndarray):
         return value.item()
     if isinstance(value, str):
         return str(value)
     with suppress(Exception):  # arrays and tensors have __index__ and each its own way to refuse
         return index(value)
-    return float(value) if is_real(value) else value
+    with suppress(OverflowError, ValueError):  # more than all floats, or a signalling NaN: the operator's rules say so
+        return float(value) if is_real(value) else value
+    return value
 
 
 def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, options: Sequence[Any]) -> Bound:
@@ -346,15 +376,31 @@ def bound_to(kind: type[Op], arrays: Sequence[Array | None], arithmetic: str, op
         return _bound_to(kind, arrays, options)
     facts = tuple([None if a is None else (a.shape, a.dtype) for a in arrays])
     key = key_of(kind, facts, arithmetic, tuple(options))
-    if key not in _BOUND:
-        if len(_BOUND) >= 4096:
+    bound = _BOUND.get(key)  # looked at once: another thread may forget it
+    if bound is None:
+        bound = _bound_to(kind, arrays, options)
+        weight = weight_of(bound, arithmetic)
+        if len(_BOUND) >= 4096 or _Held.bytes + weight > MOST_BYTES:
             forget()
-        _BOUND[key] = bound = _bound_to(kind, arrays, options)
+        _Held.bytes += weight
+        _BOUND[key] = bound
         dtype = dtype_of(bound.op, arrays)
         fast = arithmetic == "fast" and bound.kernels.forward is not None
         if fast and dtype in FLOAT and not _wants_indices(bound.op):
             _QUICK[key] = bound, dtype, _no_index(bound.op)
-    return _BOUND[key]
+    return bound
+
+
+def weight_of(bound: Bound, arithmetic: str) -> int:
+    """About how many bytes are remembered with a bound operator: what windows of each row and column read.
+
+    Those tables have about 40 bytes for every place along an axis, of x and of the result. Other arithmetics have as
+    much again for what they make of the kernels.
+    """
+    if not bound.d or not isinstance(getattr(bound.op, "op", bound.op), Pool):
+        return 1 << 10
+    places = sum(sum(s[-bound.d :]) for s in (*bound.shapes[:1], bound.out) if s is not None)
+    return (1 << 10) + 40 * places * (1 if arithmetic == "fast" else 2)
 
 
 def bound_before(

@@ -35,6 +35,7 @@ from importlib import import_module
 from itertools import product
 from math import prod
 from numbers import Real
+from operator import mul
 from typing import Any, Final, Literal
 
 import flint
@@ -139,7 +140,11 @@ def _as_array(a: Any) -> Array:
     """Ends as numpy reads them; of torch's bfloat16, which it does not know, as float32."""
     if type(a) is np.ndarray:  # whose dtype takes long to print
         return a
-    return np.asarray(a.float() if str(getattr(a, "dtype", "")) == "torch.bfloat16" else a)
+    cells = np.asarray(a.float() if str(getattr(a, "dtype", "")) == "torch.bfloat16" else a)
+    if isinstance(a, list | tuple) and cells.dtype == np.float64:
+        given = np.array(a, object)
+        return cells if (cells == given).all() else given  # an integer among floats may be none
+    return cells
 
 
 def _cell(number: Any) -> Array:
@@ -256,16 +261,21 @@ class Interval:
         return hash((self.lo, self.hi))
 
     def __contains__(self, a: Number) -> bool:
-        lo, hi = (a.lo, a.hi) if isinstance(a, Interval) else (a, a)
-        if not self.shape:
-            return bool(_item(self.lo) <= lo and hi <= _item(self.hi))
-        if np.shape(lo) not in (self.shape, ()):
-            got = f"shape {np.shape(lo)}"
-            raise ShapeError(
-                "N4", f"cells of shape {self.shape}", got, "Spread it with np.broadcast_to.", who="Interval"
-            )
-        # numpy would round a plain number to the dtype of the ends before it compares; not so an array.
-        return bool(np.all(_as_array(self.lo) <= _as_array(lo)) and np.all(_as_array(hi) <= _as_array(self.hi)))
+        try:
+            lo, hi = (_exactly(e) for e in ((a.lo, a.hi) if isinstance(a, Interval) else (a, a)))
+            if lo.shape not in (self.shape, ()) and self.shape:
+                need, got = f"cells of shape {self.shape}", f"shape {lo.shape}"
+                raise ShapeError("N4", need, got, "Spread it with np.broadcast_to.", who="Interval")
+            with np.errstate(invalid="ignore"):  # NaN is in no box
+                inside = (_exactly(self.lo) <= lo) & (hi <= _exactly(self.hi))
+        except LunetteError:
+            raise
+        except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: torch, of a tensor that requires grad
+            got = f"{shown(a)} of type {type(a).__name__}"
+            raise DTypeError(
+                "N4", "real numbers", got, "Pass a number, or an array of them.", who="Interval"
+            ) from error
+        return bool(np.asarray(inside, bool).all())
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """An array beside an interval: a box meets it as a whole, a number cell by cell."""
@@ -275,8 +285,12 @@ class Interval:
         cells = [_cell(a) if isinstance(a, Interval) else a for a in inputs]
         return getattr(ufunc, method)(*cells, **options)
 
+    def _leaves_it_to(self, other: Any) -> bool:
+        """A dual number knows what to do with an interval, and so do the cells of an array with a single one."""
+        return isinstance(other, Dual) or (isinstance(other, np.ndarray) and other.ndim > 0 and not self.shape)
+
     def __add__(self, other: Number) -> Interval:
-        if isinstance(other, Dual):
+        if self._leaves_it_to(other):
             return NotImplemented
         if self.shape:
             return _of_boxes("add", self, other)
@@ -289,7 +303,7 @@ class Interval:
         return Interval.between(-self.hi, -self.lo)
 
     def __sub__(self, other: Number) -> Interval:
-        if isinstance(other, Dual):
+        if self._leaves_it_to(other):
             return NotImplemented
         return _of_boxes("sub", self, other) if self.shape else self + -Interval.of(other)
 
@@ -298,7 +312,7 @@ class Interval:
         return result
 
     def __mul__(self, other: Number) -> Interval:
-        if isinstance(other, Dual):
+        if self._leaves_it_to(other):
             return NotImplemented
         if self.shape:
             return _of_boxes("mul", self, other)
@@ -309,7 +323,7 @@ class Interval:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Number) -> Interval:
-        if isinstance(other, Dual):
+        if self._leaves_it_to(other):
             return NotImplemented
         if self.shape:
             return _of_boxes("div", self, other)
@@ -362,16 +376,33 @@ def _item(a: Number) -> Number:
     return a.item() if isinstance(a, np.ndarray | np.generic) else a
 
 
+def _exactly(a: Any) -> Array:
+    """Cells that numpy compares as the real numbers they are; it would round integers, and numbers beside float32."""
+    cells = _as_array(a)
+    if cells.dtype.kind in "bcmMSU":
+        raise TypeError
+    if cells.dtype == OBJECT or cells.dtype.kind in "iu":
+        return each(_comparable, cells.astype(object))
+    return cells.astype(np.float64) if cells.dtype.itemsize < 8 else cells
+
+
+def _comparable(a: Number) -> Number:
+    """A finite number as one that compares with every other: a Decimal does not with a Fraction."""
+    if isinstance(a, Decimal) and a.is_finite():
+        return Fraction(a)
+    return float(a) if isinstance(a, Decimal) or (is_float(a) and not isinstance(a, np.longdouble)) else a
+
+
 def below(exact: Number) -> float:
     """The greatest float <= an exact number, or a float."""
     f = _nearest(exact)
-    return math.nextafter(f, -math.inf) if f > exact else f
+    return math.nextafter(f, -math.inf) if f == f and f > exact else f
 
 
 def above(exact: Number) -> float:
     """The least float >= an exact number, or a float."""
     f = _nearest(exact)
-    return math.nextafter(f, math.inf) if f < exact else f
+    return math.nextafter(f, math.inf) if f == f and f < exact else f
 
 
 def _nearest(exact: Number) -> float:
@@ -379,6 +410,8 @@ def _nearest(exact: Number) -> float:
         return float(exact)
     except OverflowError:
         return math.inf if exact > 0 else -math.inf
+    except ValueError:  # a signalling NaN of Decimal
+        return math.nan
 
 
 Outward = Callable[[Fraction], float]
@@ -387,7 +420,7 @@ Outward = Callable[[Fraction], float]
 def _rounded(a: Number, b: Number, outward: Outward, exactly: Callable[[Any, Any], Any]) -> Number:
     if isinstance(a, EXACT) and isinstance(b, EXACT):
         return exactly(a, b)
-    return outward(Fraction(exactly(Fraction(a), Fraction(b))))
+    return outward(Fraction(exactly(Fraction(_item(a)), Fraction(_item(b)))))
 
 
 def _sum(a: Number, b: Number, outward: Outward) -> Number:
@@ -566,7 +599,7 @@ def like(value: Number, cell: Number) -> Number:
                 return type(cell)(math.inf if value > 0 else -math.inf)
     if isinstance(value, int) and isinstance(cell, flint.arb):
         return flint.arb(value)
-    if isinstance(value, int) or not math.isfinite(value):
+    if isinstance(value, int) or (is_float(value) and not math.isfinite(value)):
         return Decimal(float(value)) if isinstance(cell, Decimal) and not isinstance(value, int) else value
     q = Fraction(value) if isinstance(value, Fraction) else Fraction(float(value))
     if isinstance(cell, EXACT):
@@ -740,6 +773,20 @@ def power(a: Number, p: Number) -> Number:
     if is_float(a):
         return type(a)(a ** type(a)(p))
     raise cannot("roots", a)
+
+
+def whole_power(a: Number, p: int, times: Callable[[Any, Any], Any] = mul) -> Number:
+    """A number to a power p >= 1, by squares: as many products as p has digits."""
+    if isinstance(a, EXACT):
+        return a**p  # which looks for common factors once
+    result = None
+    while p:
+        if p % 2:
+            result = a if result is None else times(result, a)
+        p //= 2
+        if p:
+            a = times(a, a)
+    return result
 
 
 def _lower_power(a: Number, p: Number) -> Number:

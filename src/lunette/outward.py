@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lunette.number import Array, Interval
+from lunette.number import Array, Interval, Number, above, below, whole_power
 
 SINGLE = np.dtype(np.float32)
 Directed = Callable[[Array, Array, bool], Array]
@@ -146,30 +146,47 @@ def either(x: Interval, y: Interval, certain: Any, impossible: Any) -> Interval:
 
 def power(x: Interval, p: int) -> Interval:
     """X to a whole power, at least 1: products of magnitudes, so that even powers know the sign."""
-    size = magnitude(x)
-    result = size
-    for _ in range(p - 1):
-        result = mul_ends(result, size)
     if p % 2 == 0:
-        return result
+        return _power_of_size(magnitude(x), p)
     # The ends of an odd power are those of the magnitudes of the ends, with their signs.
-    low, high = (magnitude(_whole(e, e)) for e in (x.lo, x.hi))
-    low_power, high_power = low, high
-    for _ in range(p - 1):
-        low_power, high_power = mul_ends(low_power, low), mul_ends(high_power, high)
-    return _whole(np.where(x.lo < 0, -low_power.hi, low_power.lo), np.where(x.hi < 0, -high_power.lo, high_power.hi))
+    low, high = (_power_of_size(magnitude(_whole(e, e)), p) for e in (x.lo, x.hi))
+    return _whole(np.where(x.lo < 0, -low.hi, low.lo), np.where(x.hi < 0, -high.lo, high.hi))
+
+
+def _power_of_size(size: Interval, p: int) -> Interval:
+    power: Interval = whole_power(size, p, mul_ends)
+    return power
 
 
 def mul_ends(x: Interval, y: Interval) -> Interval:
     """The product of boxes that are not negative."""
     with np.errstate(all="ignore"):
-        return _whole(_product(x.lo, y.lo, True), _product(x.hi, y.hi, False))
+        low = _product(x.lo, y.lo, True)
+        return _whole(np.maximum(low, low.dtype.type(0)), _product(x.hi, y.hi, False))
 
 
 def point(value: Any, like: Interval) -> Interval:
     """A plain number as a point of the dtype of a box."""
     a: Array = np.asarray(value, like.dtype)
     return Interval.between(a, a)
+
+
+def end(value: Number, dtype: np.dtype[Any], down: bool) -> Array:
+    """A plain real number as an end of a box: the greatest float of a dtype below it, or the least above."""
+    near = np.asarray(below(value) if down else above(value))
+    box = rounded(near, near, dtype)
+    cell: Array = box.lo if down else box.hi
+    return cell
+
+
+def enclosing(lo: Number, hi: Number, dtype: np.dtype[Any]) -> Interval:
+    """The least box of a dtype, without axes, that holds all numbers from lo to hi.
+
+    >>> enclosing(0.1, 0.1, SINGLE)
+    Interval(lo=0.09999999403953552, hi=0.10000000149011612)
+    """
+    low, high = end(lo, dtype, True), end(hi, dtype, False)
+    return Interval.between(low, low if low == high else high)
 
 
 def rounded(lo: Array, hi: Array, dtype: np.dtype[Any]) -> Interval:

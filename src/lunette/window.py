@@ -397,9 +397,20 @@ class AxisTable:
     inside: Table
 
 
-@lru_cache(maxsize=1024)
 def axis_table(axis: Geometry, n: int) -> AxisTable:
     """`reach` and `inside` of every output cell; exact whatever the size of the arguments."""
+    return _short_table(axis, n) if axis.out(n) <= SHORT else _table(axis, n)
+
+
+SHORT = 1 << 13  # rows of a table that is remembered: to make a longer one takes less time than its windows do
+
+
+@lru_cache(maxsize=1024)
+def _short_table(axis: Geometry, n: int) -> AxisTable:
+    return _table(axis, n)
+
+
+def _table(axis: Geometry, n: int) -> AxisTable:
     m = axis.out(n)
     numbers = [n, m, *(getattr(axis, f.name) for f in fields(axis))]  # type: ignore[arg-type]
     # Products of two numbers below 2**30 fit in 64 bits; beyond, numpy counts with Python's integers.

@@ -7,6 +7,7 @@ from lunette.arithmetic import round_curved as _round_curved  # noqa: F401 (it r
 from lunette.arithmetic import round_exp as _round_exp  # noqa: F401 (it registers exponentials and their like)
 from lunette.arithmetic import round_glue as _round_glue  # noqa: F401 (it registers matrix products and reductions)
 from lunette.arithmetic import round_pool as _round_pool  # noqa: F401 (it registers the pools)
+from lunette.arithmetic import round_power as _round_power  # noqa: F401 (it registers powers)
 from lunette.arithmetic.rounded import rounded as _rounded
 from lunette.array import ARITHMETIC
 

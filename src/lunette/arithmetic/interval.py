@@ -74,9 +74,10 @@ from lunette.array import (
     wide,
 )
 from lunette.errors import ArgumentError, speaking
-from lunette.number import OBJECT, Array, Interval, above, allocate, below, each, meeting
+from lunette.number import OBJECT, Array, Interval, above, allocate, below, each, is_real, meeting
 from lunette.op import Bound, Op, Request, check_shape
 from lunette.ops.derivative import Jvp, Vjp
+from lunette.ops.glue import Glue
 from lunette.ops.pool import Pool
 
 Boxes = list[Interval | None]
@@ -151,22 +152,28 @@ def _box(call: Call, at: int, given: Any) -> Interval | None:
     if lo is None:
         return None
     hi = lo
-    if isinstance(given, Interval) and given.hi is not given.lo:
-        if np.ndim(given.lo) == 0 and not hasattr(given.lo, "dtype") and call.dtype != OBJECT:
-            # Numbers are rounded to the dtype, as ends.
-            box = outward.rounded(np.asarray(below(given.lo)), np.asarray(above(given.hi)), call.dtype)
-            lo, hi = box.lo, box.hi
-        else:
-            name = call.bound.op.arrays[at] if at < len(call.bound.op.arrays) else f"xs[{at}]"
-            taken = take(given.hi, name)
-            one_kind([*call.kinds, taken.kind])
-            hi = taken.array
-            check_shape(name, lo.shape, hi.shape)
-            same_dtype(call.dtype, hi, name)
+    name = call.bound.op.arrays[at] if at < len(call.bound.op.arrays) else f"xs[{at}]"
+    if call.dtype != OBJECT and _is_number(call.bound.op, name, given):
+        ends = (given.lo, given.hi) if isinstance(given, Interval) else (given, given)
+        box = outward.enclosing(*ends, call.dtype)
+        lo, hi = box.lo, box.hi
+    elif isinstance(given, Interval) and given.hi is not given.lo:
+        taken = take(given.hi, name)
+        one_kind([*call.kinds, taken.kind])
+        hi = taken.array
+        check_shape(name, lo.shape, hi.shape)
+        same_dtype(call.dtype, hi, name)
     if lo.dtype.kind == "i" or lo.dtype == OBJECT:
         return Interval.between(lo, hi)
     low = dense(lo)
     return Interval.between(low, low if hi is lo else dense(hi))
+
+
+def _is_number(op: Op, name: str, given: Any) -> bool:
+    """Whether plain numbers are to be rounded outward: ends of boxes, and points; not options, which take x's dtype."""
+    if isinstance(given, Interval):
+        return is_real(given.lo) and is_real(given.hi)
+    return is_real(given) and (isinstance(op, Glue) or name not in getattr(op, "base", op).scalars)
 
 
 def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) -> Interval:

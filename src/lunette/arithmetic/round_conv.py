@@ -279,9 +279,9 @@ def _(op: Conv, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> f
     assert x is not None and w is not None
     d = op.window.d
     ins, outs = _ends(op, x, w, d)
-    out = g.shape[g.ndim - d :]
+    out, many = g.shape[g.ndim - d :], prod(task.batch)
     if wrt == 2:
-        rows = g.reshape(-1, g.shape[-d - 1], prod(out))
+        rows = g.reshape(many, g.shape[-d - 1], prod(out))
         return nearest_sum(rows[:, at[0]].ravel(), task.dtype)
     if wrt == 0:
         n, j, i = _split(task, at)
@@ -309,6 +309,6 @@ def _(op: Conv, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> f
         there &= (o >= 0) & (o < m)
         read.append(cells[there])
         os.append(o[there])
-    flat_x, flat_g = x.reshape(-1, *x.shape[x.ndim - d - 1 :]), g.reshape(-1, *g.shape[g.ndim - d - 1 :])
-    samples = range(len(flat_x))
+    flat_x, flat_g = x.reshape(many, *x.shape[x.ndim - d - 1 :]), g.reshape(many, *g.shape[g.ndim - d - 1 :])
+    samples = range(many)
     return nearest_dot(flat_x[:, j][np.ix_(samples, *read)], flat_g[:, c][np.ix_(samples, *os)], task.dtype)

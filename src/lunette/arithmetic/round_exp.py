@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from lunette import outward
+from lunette.arithmetic.exact import FAR, round_fraction
 from lunette.arithmetic.interval import Bounder, Boxes, bounder_of, refuse_nan
 from lunette.arithmetic.pairs import DOUBLE, Pairs, Reads, exponential, gathered, logarithm
-from lunette.arithmetic.rounded import Task, nearest_at, nearest_everywhere, sum_of, whole
+from lunette.arithmetic.rounded import Task, nearest_at, nearest_everywhere, signed, sum_of, whole
 from lunette.arithmetic.sums import Sum, nearest
 from lunette.array import Call
 from lunette.number import Array, Interval, above, below, each
@@ -132,12 +134,19 @@ def _(op: AlongAxis, task: Task, *arrays: Array | None) -> Sum | None:
     return _with(found, special, _plain(forward, x)) if special.any() else found
 
 
+FAR_BELOW = 2000.0  # exponentials of less than minus this, however many, are below every gap between floats
+
+
 @nearest_at.register(AlongAxis)
 def _(op: AlongAxis, task: Task, at: Shape, *arrays: Array | None) -> float:
     (x,) = arrays
     assert x is not None
     row = np.moveaxis(x, op.axis, -1)[(*at[: op.axis], *at[op.axis + 1 :])]
     there = ~np.isneginf(row)
+    if op.logarithm and np.isfinite(row[there]).all() and (row[there] < row.max() - FAR_BELOW).sum() == there.sum() - 1:
+        # The exact difference to the greatest cell, less a number so small that only its sign matters.
+        exact = Fraction(float(row[at[op.axis]])) - Fraction(float(row.max()))
+        return signed(round_fraction(exact - Fraction(2) ** -FAR, task.dtype), 0.0)
     return float(_alone(replace(op, axis=0), task, row[there])[int(there[: at[op.axis]].sum())])
 
 

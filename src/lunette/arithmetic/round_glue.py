@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from lunette.arithmetic.exact import exact_total, nearest_dot, nearest_sum, round_fraction
-from lunette.arithmetic.rounded import Task, finite, nearest_at, signed, sum_of
+from lunette.arithmetic.rounded import Task, finite, nearest_at, nearest_everywhere, one_by_one, signed, sum_of
 from lunette.arithmetic.sums import Outer, Sum
 from lunette.number import Array
 from lunette.ops.linear import MatMul
@@ -62,6 +62,11 @@ def _reduced(op: SumOf, task: Task, x: Array) -> Sum | None:
 # ---- one cell
 
 
+# By the specification on floats, partial sums might overflow.
+nearest_everywhere.register(MatMul, one_by_one)
+nearest_everywhere.register(Reduction, one_by_one)
+
+
 @nearest_at.register(MatMul)
 def _(op: MatMul, task: Task, at: Shape, *arrays: Array | None) -> float:
     x, y = arrays
@@ -80,7 +85,7 @@ def _(op: Reduction, task: Task, at: Shape, *arrays: Array | None) -> float:
         slice(None) if a in op.axes() and (not op.keepdims or next(place) == 0) else next(place) for a in range(x.ndim)
     )
     row = x[index].ravel()
-    if isinstance(op, SumOf):
+    if isinstance(op, SumOf) or not np.isfinite(row).all():  # infinities and NaN are their own mean
         return nearest_sum(row, task.dtype)
     value = exact_total(row.tolist()) / row.size
     return signed(round_fraction(value, task.dtype), float(row.mean()))

@@ -14,7 +14,16 @@ from typing import Any
 import flint
 import numpy as np
 
-from lunette.arithmetic.exact import Proof, cells_as, exact_total, nearest_of_balls, round_fraction, tame, unproved
+from lunette.arithmetic.exact import (
+    Proof,
+    cells_as,
+    exact_total,
+    nearest_of_balls,
+    nearest_sum,
+    round_fraction,
+    tame,
+    unproved,
+)
 from lunette.arithmetic.pairs import DOUBLE, MANY, Reads
 from lunette.arithmetic.proofs import Proofs
 from lunette.arithmetic.round_values import counts_of, divisors_of, space_of
@@ -198,15 +207,26 @@ Exactly = Callable[[], Fraction | None]
 
 
 def _nearest_value(
-    op: Pool, dtype: np.dtype[Any], arrays: Sequence[Array], value: Value, exactly: Exactly, is_value: Proof
+    op: Pool,
+    dtype: np.dtype[Any],
+    primals: Sequence[Array],
+    moved: Sequence[Array],
+    value: Value,
+    exactly: Exactly,
+    is_value: Proof,
 ) -> float:
-    """A value that is a function of some arrays, by floats where infinities decide it, by rationals, or by balls."""
-    plain = float(value(*(tame(a).astype(object) for a in arrays)))
-    if not math.isfinite(plain):
+    """A function of primals and of what it is linear in: by floats where infinities decide, by rationals, or by balls.
+
+    Only the latter are tamed: among primals, that might make ties.
+    """
+    arrays = [*primals, *moved]
+    finite = all(np.isfinite(a).all() for a in arrays)
+    plain = float(value(*(a.astype(object) for a in primals), *(tame(a).astype(object) for a in moved)))
+    if not finite and not math.isfinite(plain):
         return plain
     if _is_rational(op):
         return signed(round_fraction(Fraction(value(*(cells_as(a, _exact_or_strange) for a in arrays))), dtype), plain)
-    rational = exactly() if all(np.isfinite(a).all() for a in arrays) else None
+    rational = exactly() if finite else None
     if rational is not None:
         return signed(round_fraction(rational, dtype), plain)
     balls = [cells_as(a, flint.arb) for a in arrays]
@@ -232,7 +252,7 @@ def _(op: Pool, task: Task, at: Shape, *arrays: Array | None) -> float:
     cut = _cut(x, plane, view)
     given = [cut, *(a for a in more if a is not None)]
     window = Proofs.of(op, cut, view.size)
-    return _nearest_value(op, task.dtype, given, lambda *a: _only(view.op.spec(*a)), window.value, window.is_value)
+    return _nearest_value(op, task.dtype, given, (), lambda *a: _only(view.op.spec(*a)), window.value, window.is_value)
 
 
 @nearest_at.register(AvgPool)
@@ -241,13 +261,48 @@ def _(op: AvgPool, task: Task, at: Shape, *arrays: Array | None) -> float:
     assert x is not None
     plane, o = _plane(task, op, at)
     row = _cut(x, plane, _view(op, o, space_of(op, x))).ravel()
-    with np.errstate(all="ignore"):
-        plain = float(tame(row).sum())
-    if not math.isfinite(plain):
-        return plain if not math.isinf(plain) else math.copysign(plain, plain * float(op.divisor or 1))
-    divisors = np.broadcast_to(divisors_of(op, space_of(op, x)), op.window.out(space_of(op, x)))
-    value = exact_total(row.tolist()) / Fraction(float(divisors[o]))
-    return signed(round_fraction(value, task.dtype), plain / float(divisors[o]))
+    return _nearest_share(row, np.full(row.size, _divisors(op, x)[o]), task.dtype)
+
+
+def _divisors(op: AvgPool, x: Array) -> Array:
+    """What the sum of each window is divided by."""
+    return np.broadcast_to(divisors_of(op, space_of(op, x)), op.window.out(space_of(op, x)))
+
+
+def _nearest_share(terms: Array, divisors: Array, dtype: np.dtype[Any]) -> float:
+    """The float nearest to a sum of quotients: of no terms it is zero."""
+    signs = np.copysign(1.0, terms) * np.copysign(1.0, divisors)
+    if not np.isfinite(terms).all() or not terms.any():
+        return nearest_sum(np.where(np.isfinite(terms), np.copysign(0.0, signs), signs * abs(terms)), dtype)
+    of: dict[float, list[float]] = {}
+    for term, divisor in zip(terms.tolist(), divisors.tolist(), strict=True):
+        of.setdefault(divisor, []).append(term)
+    return round_fraction(sum((exact_total(t) / Fraction(d) for d, t in of.items()), Fraction(0)), dtype)
+
+
+@nearest_push.register(AvgPool)
+def _(op: AvgPool, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> float:
+    (t,) = tangents
+    return 0.0 if t is None else nearest_at(op, task, at, t)
+
+
+@nearest_pull.register(AvgPool)
+def _(op: AvgPool, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> float:
+    (x,) = primals
+    assert x is not None
+    plane, i = _plane(task, op, at)
+    sees = list(product(*_seeing(op, x, i)))
+    shares, divisors = at_windows(op, x, g)[plane], _divisors(op, x)
+    return _nearest_share(np.array([shares[o] for o in sees]), np.array([divisors[o] for o in sees]), task.dtype)
+
+
+def _seeing(op: Pool, x: Array, i: Shape) -> list[list[int]]:
+    """Along each axis, the windows that read a cell."""
+    sees = []
+    for t, p in zip(op.window.tables(space_of(op, x)), i, strict=True):
+        steps, rest = np.divmod(p - t.first, t.step)
+        sees.append(np.flatnonzero((rest == 0) & (steps >= 0) & (steps < t.count)).tolist())
+    return sees
 
 
 @nearest_push.register(Pool)
@@ -273,7 +328,8 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> flo
     return _nearest_value(
         op,
         task.dtype,
-        [a for a in given if a is not None],
+        [a for a in given[:n] if a is not None],
+        [a for a in given[n:] if a is not None],
         value,
         lambda: window.push(direction) if alone else None,
         lambda q: alone and window.is_push(q, direction),
@@ -288,10 +344,7 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> f
     if wrt == 1:
         return _pull_all(op, task, x, more, windows)
     plane, i = _plane(task, op, at)
-    sees = []
-    for t, p in zip(op.window.tables(space), i, strict=True):
-        steps, rest = np.divmod(p - t.first, t.step)
-        sees.append(np.flatnonzero((rest == 0) & (steps >= 0) & (steps < t.count)).tolist())
+    sees = _seeing(op, x, i)
     views = [_view(op, o, space) for o in product(*sees)]
     shares = [windows[(*plane, *o)] for o in product(*sees)]
     cuts = [_cut(x, plane, v) for v in views]
@@ -300,7 +353,8 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> f
         return 0.0
 
     def value(*arrays: Any) -> Any:
-        cuts, g, shared = arrays[: len(views)], arrays[len(views)], arrays[len(views) + 1 :]
+        *given, g = arrays
+        cuts, shared = given[: len(views)], given[len(views) :]
         parts = [
             v.op.vjp((c, *shared), np.full(v.op.shape(c.shape), g[k], object))[0][(0, *p)]
             for k, (v, c, p) in enumerate(zip(views, cuts, places, strict=True))
@@ -311,7 +365,8 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> f
     return _nearest_value(
         op,
         task.dtype,
-        [*cuts, np.array(shares), *(a for a in more if a is not None)],
+        [*cuts, *(a for a in more if a is not None)],
+        [np.array(shares)],
         value,
         lambda: _pulled_exactly(_merged(proofs, places, shares)),
         lambda q: _is_pulled(q, _merged(proofs, places, shares)),
@@ -344,7 +399,7 @@ def _pull_all(op: Pool, task: Task, x: Array, more: Sequence[Array | None], g: A
                 groups[key] = groups.get(key, Fraction(0)) + Fraction(float(g[at]))
         return None if any(groups.values()) else Fraction(0)
 
-    return _nearest_value(op, task.dtype, [samples, beta, of_g], value, cancelled, unproved)
+    return _nearest_value(op, task.dtype, [samples, beta], [of_g], value, cancelled, unproved)
 
 
 Live = list[tuple[Proofs, Shape, Fraction]]

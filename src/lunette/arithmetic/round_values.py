@@ -18,6 +18,7 @@ from lunette import _native
 from lunette.arithmetic.error import float_info, gamma, height
 from lunette.arithmetic.pairs import DOUBLE, U
 from lunette.arithmetic.rounded import Decided, Driver, driver_of
+from lunette.array import FORGETTING
 from lunette.number import Array
 from lunette.op import Bound
 from lunette.ops.avg_pool import AvgPool
@@ -63,6 +64,9 @@ def divisor_table(op: Pool, space: Shape) -> Array:
     if not isinstance(op, AvgPool):
         return np.ones(1)
     return np.array(divisors_of(op, space), DOUBLE).ravel()
+
+
+FORGETTING += [counts_of.cache_clear, divisor_table.cache_clear]
 
 
 # ---- what is proved

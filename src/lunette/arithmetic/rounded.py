@@ -26,7 +26,7 @@ from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import PRECISIONS, cells_as, decided_ball, precision, round_fraction, tame, undecided
 from lunette.arithmetic.pairs import DOUBLE
 from lunette.arithmetic.sums import Range, Sum, Sums, decided, nearest, settle
-from lunette.array import FLOAT, Call, Kept, bound_before, by_specification, cells, computing, prepare, run
+from lunette.array import FLOAT, FORGETTING, Call, Kept, bound_before, by_specification, cells, computing, prepare, run
 from lunette.errors import DTypeError
 from lunette.number import OBJECT, Array, cells_in
 from lunette.op import Bound, Kernels, Op, Request, Shapes, cannot_derive
@@ -280,6 +280,9 @@ def _widener(rows: int, cells: int) -> Any:
     return _native.widen(rows, cells)
 
 
+FORGETTING += [_kernels.cache_clear, _widener.cache_clear]
+
+
 COUNTS: Counter[str] = Counter()
 """How many outputs there were, and how many of them needed their exact value, since this was cleared."""
 
@@ -365,9 +368,12 @@ FEW = 16  # cells that are computed one by one before all of them are again
 @singledispatch
 def nearest_everywhere(op: Op, task: Task, *arrays: Array | None) -> Array:
     """Every cell, by its own exact value."""
+    return whole(op, task, *arrays) if isinstance(op, Glue) else one_by_one(op, task, *arrays)
+
+
+def one_by_one(op: Op, task: Task, *arrays: Array | None) -> Array:
+    """Every cell by itself."""
     y = np.empty(task.bound.out, task.dtype)
-    if isinstance(op, Glue):
-        return whole(op, task, *arrays)
     for at in cells_in(task.bound.out):
         y[at] = nearest_at(op, task, at, *arrays)
     return y
@@ -389,7 +395,7 @@ def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
     values = floats.astype(float)
     todo = np.asarray(np.isfinite(values) if strange else ~np.isnan(values))
     y[~todo] = nearest(values, task.dtype)[~todo]
-    rational = op.needs != "exp" and isinstance(getattr(op, "exponent", 1), int)
+    rational = op.needs != "exp"
     number: Callable[[float], Any] = Fraction if rational else flint.arb
     exact = [a if a is None or p in op.integers else cells_as(finite(a), number) for p, a in enumerate(arrays)]
     if rational:

@@ -14,7 +14,7 @@ Two ways, one for each width of the operands, both proved below:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any, Final
@@ -95,6 +95,10 @@ class Sum:
         radius = self.width / size * (1 + 4 * U)
         if self.lo is None:
             return Sum(q, None, radius, not exact, None if self.rounded else (self.hi, divisor))
+        beyond = np.isfinite(self.hi) & ~np.isfinite(q)
+        if beyond.any():  # hi overflows, but what it is the high part of may be next to the greatest float: in doubt
+            some = Sum(np.where(beyond, 0.0, self.hi), np.where(beyond, 0.0, self.lo), self.width).over(divisor)
+            return replace(some, radius=np.where(beyond, np.inf, some.width))
         if exact:
             return Sum(q, self.lo / divisor, self.width / size)
         # The remainder of a rounded quotient is a float; with lo it is divided once more, and what is left looked at.

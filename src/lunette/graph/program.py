@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lunette import _native
+from lunette import _native, outward
 from lunette.array import FLOAT, HALF, give, one_kind, take, take_integers
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
 from lunette.graph.graph import Graph, Node, Var, short
@@ -77,7 +76,6 @@ class Program:
         self.debug, self.fuse = debug, fuse
         self._derived: dict[Any, Any] = {}
         self._bounded: IntervalPlan | None = None
-        self._lock = threading.Lock()
         self._inputs = self.graph.inputs
         self._names = [n.name for n in self._inputs]
         self._build()
@@ -85,6 +83,10 @@ class Program:
     # ---- compiling
 
     def _build(self) -> None:
+        with speaking("Graph.compile"):
+            for n in self.graph.nodes:
+                if bytes_of(n) > 1 << 48:  # which kernels cannot even count
+                    allocate(n.shape, n.dtype, "a result")
         simple = simplified(self.graph, self.fuse)
         steps = make_steps(simple, self.fuse)
         nodes = simple.nodes
@@ -199,7 +201,8 @@ class Program:
             def of(a: Any) -> Any:
                 return getattr(a, name) if isinstance(a, Interval) else a
 
-            return self._take([of(a) for a in inputs], {k: of(a) for k, a in named.items()})
+            down = name == "lo" if arithmetic == "interval" else None
+            return self._take([of(a) for a in inputs], {k: of(a) for k, a in named.items()}, down)
 
         lower, kind = end("lo")
         # Labels are integers, not measured: they have no box.
@@ -212,8 +215,10 @@ class Program:
             self._bounded = IntervalPlan(self.graph)
         return self._bounded
 
-    def _take(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Array], str]:
-        """Rule G9."""
+    def _take(
+        self, inputs: Sequence[Any], named: Mapping[str, Any], down: bool | None = None
+    ) -> tuple[list[Array], str]:
+        """Rule G9. Plain numbers are rounded to nearest, or as lower (`down`) or upper ends of boxes."""
         if not named and len(inputs) == len(self._inputs):
             arrays = []
             for a, n in zip(inputs, self._inputs, strict=True):
@@ -239,7 +244,8 @@ class Program:
                 if isinstance(a, Interval):
                     hint = "Program.run takes boxes; single operators have derivatives of them: ln.conv_vjp."
                     raise DTypeError("G9", f"{n.name} as an array", "a box", hint)
-                a = np.asarray(as_dtype(a, n.dtype), n.dtype) if is_real(a) and n.shape == () else a
+                if is_real(a) and n.shape == () and n.dtype.kind == "f":
+                    a = np.asarray(as_dtype(a, n.dtype), n.dtype) if down is None else outward.end(a, n.dtype, down)
                 if isinstance(a, np.ndarray) and n.dtype.kind == "f" and a.dtype.kind in "iubc":
                     check_input_dtype(n, a.dtype)
                 t = take_integers(a, str(n.name)) if n.dtype == np.int64 else take(a, str(n.name))
@@ -311,24 +317,22 @@ class Program:
 
         return (y[0] if n == 1 else tuple(y)), pullback
 
+    # Threads that ask for the same derivative at once may each make it; the first is kept. A lock would be held for
+    # good in a child that is forked meanwhile.
+
     def _derive(self, key: Any, make: Callable[[], Graph]) -> Program:
-        with self._lock:
-            if key not in self._derived:
-                self._derived[key] = Program(make(), debug=self.debug, fuse=self.fuse)
-            known: Program = self._derived[key]
-            return known
+        known: Program | None = self._derived.get(key)
+        if known is None:
+            known = self._derived.setdefault(key, Program(make(), debug=self.debug, fuse=self.fuse))
+        return known
 
     def _pair(self) -> tuple[Program, Program, list[int]]:
-        with self._lock:
-            if "vjp" not in self._derived:
-                forward, backward, again = _vjp_graphs(self.graph)
-                self._derived["vjp"] = (
-                    Program(forward, debug=self.debug, fuse=self.fuse),
-                    Program(backward, debug=self.debug, fuse=self.fuse),
-                    again,
-                )
-            pair: tuple[Program, Program, list[int]] = self._derived["vjp"]
-            return pair
+        known: tuple[Program, Program, list[int]] | None = self._derived.get("vjp")
+        if known is None:
+            forward, backward, again = _vjp_graphs(self.graph)
+            both = (Program(g, debug=self.debug, fuse=self.fuse) for g in (forward, backward))
+            known = self._derived.setdefault("vjp", (*both, again))
+        return known
 
     # ---- looking
 

@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette.errors import ArgumentError, ShapeError
-from lunette.number import OBJECT, Array, as_dtype, is_real, zero_of
+from lunette import outward
+from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
+from lunette.number import OBJECT, Array, Interval, as_dtype, cells_of, is_real, zero_of
 from lunette.op import Arrays, Case, Op, Shapes, apply
 from lunette.window import Shape, integer, is_sequence
 
@@ -73,8 +74,8 @@ def make(kind: type[Op], operands: Sequence[Any], *options: Any) -> Any:
 def shape_of(value: Any) -> Shape:
     """The shape of a value of any kind; a plain number has no axes."""
     if hasattr(value, "shape"):
-        return tuple(value.shape)
-    return () if is_real(value) else np.shape(value)
+        return tuple(value.shape) if is_sequence(value.shape) else ()
+    return () if is_real(value) else cells_of(value).shape
 
 
 def dtype_name(dtype: Any) -> str:
@@ -83,10 +84,12 @@ def dtype_name(dtype: Any) -> str:
     return np.dtype(dtype).name if own else str(dtype).removeprefix("torch.")
 
 
-def lift(number: Any, value: Any) -> Array:
-    """A plain number as an array without axes, in the dtype of a value."""
+def lift(number: Any, value: Any) -> Any:
+    """A plain number as an array without axes, in the dtype of a value; beside a box, as the least box around it."""
     dtype = getattr(value, "dtype", OBJECT)
     dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype_name(dtype))
+    if isinstance(value, Interval) and dtype != OBJECT:
+        return outward.enclosing(number, number, dtype)
     return np.asarray(number if dtype == OBJECT else as_dtype(number, dtype), dtype)
 
 
@@ -98,11 +101,20 @@ def check_axis(name: str, axis: Any, rank: int) -> int:
     return a % rank
 
 
+def check_sequence(name: str, value: Any) -> Sequence[Any]:
+    """Rule E2 and its like: an option with one entry per axis."""
+    if not is_sequence(value) or len(value) > 64:
+        got = f"{name}={shown(value)} of type {type(value).__name__}"
+        raise DTypeError("E2", f"{name} as a tuple of at most 64 entries", got, "It has one entry per axis.")
+    entries: Sequence[Any] = value
+    return entries
+
+
 def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """Rule E2: None for all axes, one axis, or a tuple of different ones."""
     if axis is None:
         return tuple(range(rank))
-    axes = tuple(check_axis("axis", a, rank) for a in (axis if is_sequence(axis) else (axis,)))
+    axes = tuple(check_axis("axis", a, rank) for a in (check_sequence("axis", axis) if is_sequence(axis) else (axis,)))
     if len(set(axes)) != len(axes):
         raise ArgumentError("E2", "axes that differ", f"axis={axis}", "Name each axis once.")
     return tuple(sorted(axes))

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, ShapeError
+from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
 from lunette.number import Array
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import sum_to
-from lunette.ops.glue import Glue, Layout, broadcast, check_axis, lift, make, shape_of, strides
+from lunette.ops.glue import Glue, Layout, broadcast, check_axis, check_sequence, lift, make, shape_of, strides
 from lunette.ops.pad import slice as cut
 from lunette.window import Shape, integer, is_sequence
 
@@ -43,7 +43,7 @@ class Reshape(Layout):
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         x, wanted = shapes[0], options[0]
         assert x is not None
-        sizes = [integer("a size", n) for n in (wanted if is_sequence(wanted) else (wanted,))]
+        sizes = [integer("a size", n) for n in (check_sequence("shape", wanted) if is_sequence(wanted) else (wanted,))]
         known = prod(n for n in sizes if n != -1)
         if sizes.count(-1) == 1 and known > 0 and prod(x) % known == 0:
             sizes[sizes.index(-1)] = prod(x) // known
@@ -86,7 +86,7 @@ class Transpose(Layout):
         rank = len(shapes[0])
         if options[0] is None:
             return cls(tuple(reversed(range(rank))))
-        given = options[0] if is_sequence(options[0]) else (options[0],)
+        given = check_sequence("axes", options[0]) if is_sequence(options[0]) else (options[0],)
         axes = tuple(check_axis("axes", a, rank) for a in given)
         if sorted(axes) != list(range(rank)):
             raise ArgumentError("R2", f"a permutation of {rank} axes", f"axes={options[0]}", "Name every axis once.")
@@ -130,7 +130,9 @@ class BroadcastTo(Layout):
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         x, sizes = shapes[0], options[0]
-        wanted = tuple(integer("a size", n) for n in (sizes if is_sequence(sizes) else (sizes,)))
+        wanted = tuple(
+            integer("a size", n) for n in (check_sequence("shape", sizes) if is_sequence(sizes) else (sizes,))
+        )
         assert x is not None
         if broadcast(x, wanted) != wanted:
             raise ShapeError("E1", f"a shape that {x} broadcasts to", f"shape {wanted}", "Sizes of 1 can grow.")
@@ -226,10 +228,10 @@ def reshape(x: Any, shape: int | Sequence[int]) -> Any:
 
 def flatten(x: Any, start: int = 1) -> Any:
     """The axes from `start` on as one."""
-    shape = shape_of(x)
-    if start == 0 and not shape:
-        return reshape(x, (1,))
-    at = check_axis("start", start, len(shape))
+    with speaking("flatten"):
+        shape = shape_of(x)
+        first = integer("start", start)
+        at = 0 if first == 0 else check_axis("start", first, len(shape))
     return reshape(x, (*shape[:at], prod(shape[at:])))
 
 
@@ -240,16 +242,23 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
 
 def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     """X in a larger shape, as NumPy broadcasts."""
-    return make(BroadcastTo, (x,), tuple(shape))
+    return make(BroadcastTo, (x,), shape)
 
 
-def concat(xs: Sequence[Any], axis: int = 0) -> Any:
+def concat(xs: Sequence[Any] | Iterator[Any], axis: int = 0) -> Any:
     """Arrays joined along one axis.
 
     >>> import lunette as ln
     >>> ln.concat([[[1, 2]], [[3, 4], [5, 6]]], 0).tolist()
     [[1, 2], [3, 4], [5, 6]]
     """
+    try:
+        many = 0 if isinstance(xs, Iterator) else len(xs)
+    except TypeError as error:
+        got = f"xs={shown(xs)} of type {type(xs).__name__}"
+        raise DTypeError("R3", "a list of arrays", got, "Write concat([x, y]).", who="concat") from error
+    if many > 1 << 20:
+        raise ArgumentError("R3", "at most 2**20 arrays", f"{many}", "Join some of them first.", who="concat")
     parts = list(xs)
     if not parts:
         raise ShapeError("R3", "at least one array", "none", "An empty list has no shape.", who="concat")

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ShapeError
+from lunette.errors import ShapeError, speaking
 from lunette.number import Array, cells_in, total, zero_of
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add
@@ -110,7 +110,8 @@ def matmul(x: Any, y: Any) -> Any:
     >>> ln.matmul([[1, 2]], [[3], [4]]).tolist()
     [[11]]
     """
-    p, q = shape_of(x), shape_of(y)
+    with speaking("matmul"):
+        p, q = shape_of(x), shape_of(y)
     if not p or not q:
         raise ShapeError("P1", "arrays with axes", f"{p} and {q}", "Multiply numbers with mul.", who="matmul")
     a = reshape(x, (1, *p)) if len(p) == 1 else x
@@ -119,7 +120,8 @@ def matmul(x: Any, y: Any) -> Any:
         if len(q) <= 2 and len(p) > 2:  # one matrix for all: one long product
             rows = reshape(a, (prod(p[:-1]), p[-1]))
             return reshape(make(MatMul, (rows, b), False, False), (*p[:-1], *((q[-1],) if len(q) > 1 else ())))
-        batch = broadcast(shape_of(a)[:-2], shape_of(b)[:-2])
+        with speaking("matmul"):
+            batch = broadcast(shape_of(a)[:-2], shape_of(b)[:-2])
         a, b = (broadcast_to(v, (*batch, *shape_of(v)[-2:])) for v in (a, b))
     z = make(MatMul, (a, b), False, False)
     out = shape_of(z)
@@ -134,13 +136,14 @@ def linear(x: Any, w: Any, b: Any = None) -> Any:
     >>> ln.linear([[1, 2]], [[3, 4], [5, 6]], [100, 200]).tolist()
     [[111, 217]]
     """
-    p, q = shape_of(x), shape_of(w)
+    with speaking("linear"):
+        p, q, bias = shape_of(x), shape_of(w), None if b is None else shape_of(b)
     if len(q) != 2 or not p or p[-1] != q[1]:
         turned = len(q) == 2 and p[-1:] == q[:1]
         hint = "Transpose w." if turned else f"With this x, w has shape (out, {p[-1]})." if p else "x has no axes."
         raise ShapeError("P2", "x of shape (.., in) and w of shape (out, in)", f"{p} and {q}", hint, who="linear")
-    if b is not None and shape_of(b) != q[:1]:
-        got = f"b.shape={shape_of(b)}"
+    if bias is not None and bias != q[:1]:
+        got = f"b.shape={bias}"
         raise ShapeError("P2", f"b.shape == ({q[0]},)", got, "Leave b out for a bias of zero.", who="linear")
     rows = x if len(p) == 2 else reshape(x, (prod(p[:-1]), p[-1]))
     y = make(MatMul, (rows, w), False, True)

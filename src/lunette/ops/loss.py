@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
 from lunette.number import Array, cells_in
 from lunette.op import Case, Kernels, Shapes
 from lunette.ops.binary import gate, mul, sub
@@ -50,7 +50,7 @@ class OneHot(Glue):
         if integer("classes", classes) < 0:
             raise ArgumentError("Q1", "classes >= 0", f"classes={classes}", "As many as logits in a row.")
         if dtype not in ROWS_OF:
-            hint = "That of the logits."
+            hint = "Pass logits.astype(np.float64), or object for exact numbers."
             raise DTypeError("D1", f"a dtype among {', '.join(ROWS_OF)}", f"dtype={shown(dtype)}", hint)
         return cls(integer("classes", classes), check_axis("axis", axis, len(shapes[0]) + 1), dtype)
 
@@ -102,13 +102,14 @@ def cross_entropy(logits: Any, labels: Any, axis: int = 1) -> Any:
     >>> ln.cross_entropy(np.zeros((4, 8)), np.array([0, 1, 2, 3]))  # log(8)
     array(2.07944154)
     """
-    sizes = shape_of(logits)
-    at = check_axis("axis", axis, len(sizes))
-    if shape_of(labels) != (*sizes[:at], *sizes[at + 1 :]):
+    with speaking("cross_entropy"):
+        sizes, given = shape_of(logits), shape_of(labels)
+        at = check_axis("axis", axis, len(sizes))
+    if given != (*sizes[:at], *sizes[at + 1 :]):
         raise ShapeError(
             "Q1",
             f"labels of shape {(*sizes[:at], *sizes[at + 1 :])}",
-            f"shape {shape_of(labels)}",
+            f"shape {given}",
             "One label for each row of logits.",
             who="cross_entropy",
         )

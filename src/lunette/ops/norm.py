@@ -136,13 +136,15 @@ def log_softmax(x: Any, axis: int = -1) -> Any:
 
 def batch_norm(x: Any, mean: Any, var: Any, scale: Any, shift: Any, eps: float = 1e-5) -> Any:
     """`(x - mean) / sqrt(var + eps) * scale + shift` per channel, axis 1 of x, with statistics that are given."""
-    sizes = shape_of(x)
-    for name, a in {"mean": mean, "var": var, "scale": scale, "shift": shift}.items():
-        if len(sizes) < 2 or shape_of(a) != sizes[1:2]:
+    with speaking("batch_norm"):
+        sizes = shape_of(x)
+        shapes = {n: shape_of(a) for n, a in {"mean": mean, "var": var, "scale": scale, "shift": shift}.items()}
+    for name, given in shapes.items():
+        if len(sizes) < 2 or given != sizes[1:2]:
             raise ShapeError(
                 "B1",
                 "x of shape (batch, channels, ..) and one entry per channel",
-                f"x.shape={sizes}, {name}.shape={shape_of(a)}",
+                f"x.shape={sizes}, {name}.shape={given}",
                 "Channels are axis 1.",
                 who="batch_norm",
             )

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError
+from lunette.errors import ArgumentError, shown
 from lunette.number import Array, like, zero_of
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.glue import Layout, make, shape_of, strides
@@ -110,14 +110,14 @@ class Slice(Layout):
         x = shapes[0]
         assert x is not None
         given = [(o,) if not is_sequence(o) and o is not None else o for o in options]
-        start, stop = given[0] or (), given[1] or ()
-        step = given[2] if given[2] is not None else (1,) * max(len(start), len(stop))
+        start, stop = (() if o is None else o for o in given[:2])
         entries = max(len(start), len(stop))
-        if entries > len(x) or len(step) != entries or {len(start), len(stop)} - {entries}:
+        step = given[2] if given[2] is not None or entries > len(x) else (1,) * entries
+        if entries > len(x) or step is None or len(step) != entries or {len(start), len(stop)} - {entries}:
             raise ArgumentError(
                 "R5",
                 f"start, stop and step with one entry each for at most {len(x)} axes",
-                f"start={options[0]}, stop={options[1]}, step={options[2]}",
+                ", ".join(f"{n}={shown(o)}" for n, o in zip(("start", "stop", "step"), options, strict=True)),
                 "None in stop means the end.",
             )
         cut = []
@@ -127,7 +127,7 @@ class Slice(Layout):
                 raise ArgumentError("R5", "a step >= 1", f"step={every}", "Cells are taken from left to right.")
             ends = [None if v is None else integer("start or stop", v) for v in (a, b)]
             first, last, _ = _python_slice(ends[0], ends[1], every).indices(n)
-            cut.append((first, max(first, last), every))
+            cut.append((first, max(first, last), min(every, max(n, 1))))  # a longer step takes one cell, too
         cut += [(0, n, 1) for n in x[entries:]]
         return cls(*zip(*cut, strict=True)) if cut else cls((), (), ())
 
@@ -171,16 +171,18 @@ def _pairs(padding: Any, rank: int) -> Pairs:
     if not is_sequence(padding):
         n = integer("padding", padding)
         pairs: Pairs = ((n, n),) * rank
+    elif len(padding) != rank:
+        pairs = ((-1, -1),)
     else:
         pairs = tuple(
             (integer("padding", p[0]), integer("padding", p[1])) if is_sequence(p) and len(p) == 2 else (-1, -1)
             for p in padding
         )
-    if len(pairs) != rank or any(p < 0 for pair in pairs for p in pair):
+    if any(p < 0 for pair in pairs for p in pair):
         raise ArgumentError(
             "R4",
             f"padding >= 0 as an int or a (lo, hi) pair for each of {rank} axes",
-            f"padding={padding}",
+            f"padding={shown(padding)}",
             "Axes without padding have (0, 0).",
         )
     return pairs

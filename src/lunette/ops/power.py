@@ -1,7 +1,11 @@
-"""Powers of single cells, with an exponent that is fixed: rule E3 (lunette.ops.unary).
+"""Powers of single cells, with an exponent that is fixed.
 
-As IEEE's pow says, x ** 0 is 1 for every x, NaN among them; infinities have powers; and negative numbers have none that
-is not whole.
+| rule | says                                                       |
+|------|------------------------------------------------------------|
+| E5   | a power of an exact number has at most 2^22 binary digits  |
+
+Rule E3 (lunette.ops.unary) for the exponent. As IEEE's pow says, x ** 0 is 1 for every x, NaN among them; infinities
+have powers; and negative numbers have none that is not whole.
 """
 
 from __future__ import annotations
@@ -9,11 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar, Self
 
+import flint
 import numpy as np
 
 from lunette import number, outward
+from lunette.errors import ArgumentError, shown
 from lunette.number import Array, Interval, Number, each, is_float, is_infinite, like, primal, zero_like
 from lunette.op import Case, Shapes, case
 from lunette.ops.binary import mul
@@ -37,11 +44,13 @@ class Power(Unary):
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
-        p = check_number("exponent", options[0])
-        return cls(int(p) if float(p).is_integer() else p)
+        return cls(_whole_if_it_is(check_number("exponent", options[0])))
 
     def cast(self, dtype: np.dtype[Any]) -> Self:
-        return self if isinstance(self.exponent, int) else type(self)(number.as_dtype(self.exponent, dtype))
+        if isinstance(self.exponent, int):
+            return self
+        p = number.as_dtype(self.exponent, dtype)
+        return type(self)(_whole_if_it_is(check_number(f"exponent of dtype {dtype}", p)))
 
     def spec(self, *arrays: Array | None) -> Array:
         (x,) = arrays
@@ -53,7 +62,8 @@ class Power(Unary):
         if p == 0:
             return zero_like(v) + like(1, v)
         if isinstance(p, int):
-            whole = _whole_power(v, p if p > 0 else -p)
+            _check_length(v, p)
+            whole = number.whole_power(v, p if p > 0 else -p)
             return whole if p > 0 else number.divide(like(1, v), whole)
         if is_float(primal(v)) and primal(v) < 0:
             if not is_infinite(v):
@@ -65,8 +75,8 @@ class Power(Unary):
         (x,), p = boxes, self.exponent
         if not isinstance(p, int) or p == 0:
             return None
-        whole = outward.power(x, p if p > 0 else -p)
-        return whole if p > 0 else outward.div(outward.point(1, x), whole)
+        # Negative powers start from 1/x: the power of a small number might underflow.
+        return outward.power(x, p) if p > 0 else outward.power(outward.div(outward.point(1, x), x), -p)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -77,12 +87,28 @@ class Power(Unary):
         return float(self.exponent)
 
 
-def _whole_power(v: Number, p: int) -> Number:
-    """V to the power p >= 1 by products, in the order of the digits of p."""
-    half = v if p == 1 else _whole_power(v, p // 2)
-    return half if p == 1 else half * half * v if p % 2 else half * half
-
-
 def power(x: Any, exponent: float) -> Any:
     """X to a fixed power; `x ** exponent` on variables."""
     return make(Power, (x,), exponent)
+
+
+def _whole_if_it_is(p: float) -> float:
+    """An exponent as an int if it is whole; what no float tells apart is one exponent, as it is for kernels."""
+    if isinstance(p, int) and abs(p) <= 2**53:
+        return p
+    p = float(p)
+    return int(p) if p.is_integer() else p
+
+
+_DIGITS = 1 << 22  # binary digits of a power: about a second to compute
+
+
+def _check_length(v: Number, p: int) -> None:
+    """Rule E5: of exact numbers, whose powers grow with the exponent."""
+    ends = [v.lo, v.hi] if isinstance(v := primal(v), Interval) else [v]
+    for e in ends:
+        q = e if isinstance(e, number.EXACT) else Fraction(int(e.p), int(e.q)) if isinstance(e, flint.fmpq) else 0
+        size = max(abs(q.numerator), q.denominator)
+        if size > 1 and abs(p) * size.bit_length() > _DIGITS:
+            got = f"exponent={shown(p)} of {shown(e)}"
+            raise ArgumentError("E5", f"an exact power of at most {_DIGITS} binary digits", got, "Pass floats.")

@@ -1,8 +1,8 @@
 """Functions of single cells.
 
-| rule | says                                             |
-|------|--------------------------------------------------|
-| E3   | a slope, or an exponent, is a finite number      |
+| rule | says                                                         |
+|------|--------------------------------------------------------------|
+| E3   | a slope, an exponent, or a value of padding is a finite number |
 
 NaN propagates. relu'(0) = abs'(0) = 0, leaky_relu'(0) = slope.
 
@@ -373,6 +373,10 @@ def check_number(name: str, value: Any) -> Any:
     if not is_real(value):
         got = f"{name}={shown(value)} of type {type(value).__name__}"
         raise DTypeError("E3", f"{name} as a number", got, "It is fixed, not an array.")
-    if not math.isfinite(number.as_dtype(value, np.dtype(float))):
+    try:
+        finite = math.isfinite(value)
+    except (OverflowError, ValueError):  # more than all floats, or a signalling NaN of Decimal
+        finite = False
+    if not finite:
         raise ArgumentError("E3", f"a finite {name}", f"{name}={shown(value)}", "Infinity and NaN make no function.")
     return value if isinstance(value, int) else float(value)
