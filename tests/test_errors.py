@@ -261,7 +261,7 @@ def test_w11_spatial_agrees() -> None:
     refused(
         lambda: ln.max_pool(X, 2, spatial=-1),
         ln.ArgumentError,
-        "max_pool [W11] needs spatial >= 0; got spatial=-1. Leave spatial out: x then has one batch axis.",
+        "max_pool [W11] needs spatial >= 0; got spatial=-1. It says how many of the last axes are space.",
     )
 
 

@@ -163,7 +163,11 @@ def _read_node(graph: Graph, row: int, found: re.Match[str], constants: Mapping[
     if not any(isinstance(o, Var) for o in operands):
         raise refuse("at least one variable", f"none in line {row + 1}")
     full = [*operands, *[None] * (len(kind.arrays) - len(operands))]
-    made = graph.apply(kind, full, tuple(options.get(k, d) for k, d in names.items()))
+    given = tuple(options.get(k, d) for k, d in names.items())
+    axes = len(operands[0].shape) if isinstance(operands[0], Var) else 0
+    if "spatial" in names and given[-1] is None and axes >= 2:
+        given = kind.told(axes - 2, given)  # texts that do not say it are older than rule W13, and mean this
+    made = graph.apply(kind, full, given)
     if made.shape != shape or made.dtype != dtype:
         got = f"line {row + 1} says {found[2]}{list(shape)}"
         raise ArgumentError("G2", f"{made.node.short} from {name}", got, "The operator's shape rule decides.")
