@@ -551,8 +551,16 @@ def spatial_axes(name: str, value: object, spatial: int | None, x: Shape | None,
             raise ArgumentError("W11", need, f"spatial={wanted}", "Leave spatial out.", d=d)
         return d
     if wanted is None:
-        if len(x) < 2 * lead:
-            raise _untold(name, x, lead)
+        told = "spatial=" if name == "spatial" else f"spatial= or {name} as a tuple"
+        if lead == 2 and len(x) < 4:  # `bind` adds the readings that are possible
+            need, hint = (
+                f"{told} where x has fewer than 4 axes",
+                "x is (*batch, channels, *space): say how much is space.",
+            )
+            raise ShapeError("W13", need, f"x.shape={x}", hint)
+        if len(x) < lead + 1:
+            need, hint = f"x with a channel axis and a spatial axis, or {told}", "x is (channels, *space) here."
+            raise ShapeError("W13", need, f"x.shape={x}", hint)
         return len(x) - lead
     if wanted < 0:
         raise ArgumentError("W11", "spatial >= 0", f"spatial={wanted}", "It says how many of the last axes are space.")
@@ -563,14 +571,3 @@ def axes_told(options: Mapping[str, Any], x: Shape | None, lead: int) -> int:
     """`spatial_axes` of a pool, its options given by name."""
     name = next((n for n in ("kernel", "output_size") if n in options), "spatial")
     return spatial_axes(name, None if name == "spatial" else options[name], options.get("spatial"), x, lead)
-
-
-def _untold(name: str, x: Shape, lead: int) -> ShapeError:
-    """Rule W13; `bind` adds what the result would be."""
-    told = "" if name == "spatial" else f" or {name} as a tuple"
-    if lead == 2:
-        need, hint = f"spatial={told} where x has fewer than 4 axes", "x is (*batch, channels, *space): say which."
-    else:
-        need = f"x with a channel axis and a spatial axis,{told or ' or spatial='}"
-        hint = "x is (channels, *space) here."
-    return ShapeError("W13", need, f"x.shape={x}", hint)
