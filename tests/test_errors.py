@@ -266,7 +266,7 @@ def test_w12_flags_are_bools() -> None:
 
 IMAGE, SIGNAL = np.zeros((3, 8, 8)), np.zeros((3, 8))
 UNTOLD = "where x has fewer than 4 axes"
-SAY = "x is (*batch, channels, *space): say how much is space."
+SAY = "x is (*batch, channels, *space): say what is space."
 
 
 def test_w13_one_int_does_not_tell_how_much_of_a_small_x_is_space() -> None:

@@ -552,12 +552,9 @@ def spatial_axes(name: str, value: object, spatial: int | None, x: Shape | None,
         return d
     if wanted is None:
         told = "spatial=" if name == "spatial" else f"spatial= or {name} as a tuple"
-        if lead == 2 and len(x) < 4:  # `bind` adds the readings that are possible
-            need, hint = (
-                f"{told} where x has fewer than 4 axes",
-                "x is (*batch, channels, *space): say how much is space.",
-            )
-            raise ShapeError("W13", need, f"x.shape={x}", hint)
+        if lead == 2 and len(x) < 4:
+            need, hint = f"{told} where x has fewer than 4 axes", "x is (*batch, channels, *space): say what is space."
+            raise ShapeError("W13", need, f"x.shape={x}", hint)  # `bind` adds the readings that are possible
         if len(x) < lead + 1:
             need, hint = f"x with a channel axis and a spatial axis, or {told}", "x is (channels, *space) here."
             raise ShapeError("W13", need, f"x.shape={x}", hint)
