@@ -287,7 +287,8 @@ def explain(op: Any, shape: Any, **arguments: Any) -> Explanation:
 def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:
     _, kind = lookup(op)
     space = tuple(integer("shape", n) for n in (shape if is_sequence(shape) else (shape,)))
-    length = axes_told(options, (1, *space), 1)
+    said = is_sequence(options.get("kernel", options.get("output_size"))) or options.get("spatial") is not None
+    length = axes_told(options, (1, *space), 1) if said else len(space)  # the shape is that of the space
     if length > len(space):
         raise ShapeError(
             "W3",
@@ -304,5 +305,5 @@ def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:
         size = tuple(kernel) if is_sequence(kernel) else (kernel,) * length
         bound = bound_of(op, [(1, *space), (1, 1, *size)], options, lead=1)
     else:
-        bound = bound_of(op, [(1, *space)], options, lead=1)
+        bound = bound_of(op, [(1, *space)], {**options, "spatial": length}, lead=1)
     return Explanation(bound.op, bound.op.window, space)  # type: ignore[attr-defined]
