@@ -48,6 +48,15 @@ def test_explain_of_a_plane_lists_every_output_cell() -> None:
     assert text.count("o=(") == 6
 
 
+def test_explain_takes_the_last_axes_where_a_tuple_or_spatial_says_how_many() -> None:
+    want = str(ln.explain("max_pool", (8, 6), kernel=2))
+    assert str(ln.explain("max_pool", (1, 3, 8, 6), kernel=(2, 2))) == want
+    assert str(ln.explain("max_pool", (1, 3, 8, 6), kernel=2, spatial=2)) == want
+    whole = str(ln.explain("global_avg_pool", (8, 6)))
+    assert str(ln.explain("global_avg_pool", (1, 3, 8, 6), spatial=2)) == whole
+    assert ln.explain("max_pool", (), kernel=2).out == ()
+
+
 def test_explain_of_transposed_windows_names_the_kernel_cells() -> None:
     assert "reads 1(k0), 0(k2)" in run("explain", "conv_transpose", "--shape", "3", "--kernel", "3", "--stride", "2")
 

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,10 +24,12 @@ from lunette.conform.backends.lunette import Lunette
 from lunette.conform.backends.registry import register
 from lunette.conform.case import Case
 from lunette.conform.generate import draws
+from lunette.conform.isa import SETS, processor, seen
 from lunette.conform.known import Known, read
 from lunette.conform.result import FAILURES, Batch, BatchResult, Outcome, Report, Verdict
 from lunette.conform.run import Processes, alone, conform, plan, run, run_batch
 from lunette.conform.shrink import shrink, weight
+from lunette.conform.worker import Nursery
 from lunette.strategies import cases
 
 INF, NAN = float("inf"), float("nan")
@@ -642,13 +645,60 @@ SHIPPED = [(name, line) for name in NAMES for line in read(name)]
 
 
 @pytest.mark.parametrize(("name", "line"), SHIPPED, ids=[f"{n}-{line.name}" for n, line in SHIPPED])
-def test_every_shipped_line_still_differs(name: str, line: Known) -> None:
+def test_every_shipped_line_still_differs(name: str, line: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On every x86-64 processor: for an example of a lesser instruction set the library's own switch is turned."""
     found = find(name)
     pytest.importorskip(found.module)
     if not found.version.split()[-1].startswith(VERSIONS[name]):
         pytest.skip(found.version)
-    outcome = alone(found, line.example)
+    for switch in () if line.asked(found.isa) else found.switches:
+        monkeypatch.setenv(switch, LEAST[switch])
+    assert line.asked(found.isa)
+    with closing(Nursery(found)) as nursery:
+        worker = nursery.fork()
+        outcome = worker.ask(line.example, 60)
+        worker.end()
     assert outcome.failed and line.covers(outcome), outcome
+
+
+LEAST = {"ONEDNN_MAX_CPU_ISA": "SSE41"}
+
+
+@pytest.mark.parametrize(
+    ("switch", "value", "least"),
+    [
+        ("ONEDNN_MAX_CPU_ISA", "SSE41", "generic"),
+        ("ONEDNN_MAX_CPU_ISA", "AVX2_VNNI", "avx2"),
+        ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE", "avx512"),
+        ("ONEDNN_MAX_CPU_ISA", "DEFAULT", "avx512"),
+        ("ATEN_CPU_CAPABILITY", "default", "generic"),
+        ("ATEN_CPU_CAPABILITY", "avx2", "avx2"),
+        ("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_cpu_max_isa=AVX2", "avx2"),
+        ("XLA_FLAGS", "--xla_cpu_max_isa=SSE4_2", "generic"),
+        ("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false", "avx512"),
+        ("LUNETTE_ISA", "avx2", "avx2"),
+        ("LUNETTE_ISA", "", "avx512"),
+    ],
+)
+def test_a_peer_sees_the_best_instruction_set_or_what_its_switch_allows(switch: str, value: str, least: str) -> None:
+    assert seen([switch], {switch: value}) == min(processor(), least, key=SETS.index)
+    assert seen([], {switch: value}) == processor()
+
+
+def test_a_line_for_another_instruction_set_is_not_stale(tmp_path: Path) -> None:
+    """Its example is not asked, the run does not fail, and the report tells it apart; what it accepts, it accepts."""
+    path = tmp_path / "known.toml"
+    others = [s for s in SETS if s != processor()]
+    path.write_text(f"{KNOWN}isa = {json.dumps(others)}")
+    report = conform(ln.global_max_pool, "global_max_pool", cases=20, known=path)
+    assert report.exit_status == 0 and not report.stale
+    assert report.elsewhere == (f"halves: asked with {' or '.join(others)}, not {processor()}",)
+    assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
+    report = conform(half_of_everything, "global_max_pool", cases=20, known=path)
+    assert report.exit_status == 0 and [f.known for f in report.findings] == ["halves: It is meant to."]
+    path.write_text(f'{KNOWN}isa = ["{processor()}"]')
+    report = conform(ln.global_max_pool, "global_max_pool", cases=20, known=path)
+    assert report.exit_status == 1 and report.stale and not report.elsewhere
 
 
 KNOWN = """
@@ -688,6 +738,7 @@ def test_an_accepted_difference_is_no_failure_until_it_is_gone(tmp_path: Path) -
         (f'{KNOWN}dtypes = ["float23"]', "Did you mean float32"),
         (f'{KNOWN}dtypes = "float32"', "dtypes as a list of names"),
         (f'{KNOWN}message = "("', "unterminated"),
+        (f'{KNOWN}isa = ["avx"]', "isa among generic, avx2, avx512"),
     ],
 )
 def test_a_file_of_known_differences_is_checked(tmp_path: Path, text: str, part: str) -> None:

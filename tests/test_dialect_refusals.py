@@ -42,7 +42,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         r"stide. Did you mean stride\?",
     ),
     "DI3": (
-        says("torch", "avg_pool", X, kernel=2, dilation=2),
+        says("torch", "avg_pool", X, kernel=(2,), dilation=2),
         r"torch avg_pool \(d=1\) \[DI3\] needs dilation=1, which is what avg_pool1d always uses; got dilation=2. .*",
     ),
     "DI4": (
@@ -87,7 +87,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         means("onnx22", "conv", X, W, auto_pad="SAME"),
         r".*auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER; got .*",
     ),
-    "ON3": (says("onnx22", "lp_pool", X, kernel=2, p=1.5), r".*needs an integer p; got p=1.5. .*"),
+    "ON3": (says("onnx22", "lp_pool", X, kernel=(2,), p=1.5), r".*needs an integer p; got p=1.5. .*"),
     "ON4": (means("onnx22", "max_pool", X, kernel_shape=[2], storage_order=2), r".*needs storage_order 0 or 1; got .*"),
     "ON5": (means("onnx22", "conv_transpose", X, W, output_shape=[9]), r".*an output of less than 8; got output 9 .*"),
     "TF1": (

@@ -546,7 +546,7 @@ def test_options_that_come_near_are_the_meaning_where_lunette_has_it(name: str) 
 def test_bins_that_are_alike_are_sliding_windows(name: str, op: str) -> None:
     spoken, said = DIALECTS[name], 0
     for n, m in product(range(1, 9), range(1, 9)):
-        options = {"output_size": (m,)} if "adaptive" in op else {}
+        options = {"output_size": (m,)} if "adaptive" in op else {"spatial": 1}
         shapes = [(1, 1, n)]
         wanted = meaning_of(setting_of(op, shapes, options))
         call = spoken.express(op, shapes, options)
@@ -579,8 +579,8 @@ def test_batches_and_ranks_beyond_three() -> None:
 
 
 def test_what_torch_computes_otherwise_on_some_values_is_said() -> None:
-    odd = dialect("torch").express("lp_pool", [(1, 1, 4)], {"kernel": 2, "p": 3})
-    even = dialect("torch").express("lp_pool", [(1, 1, 4)], {"kernel": 2, "p": 2})
+    odd = dialect("torch").express("lp_pool", [(1, 1, 4)], {"kernel": (2,), "p": 3})
+    even = dialect("torch").express("lp_pool", [(1, 1, 4)], {"kernel": (2,), "p": 2})
     assert isinstance(odd, Call) and isinstance(even, Call)
     assert len(odd.departures) == 1 and "x^p" in odd.departures[0] and not even.departures
     assert odd.corners is None or odd.corners.ties is None

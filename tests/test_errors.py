@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_w1_sizes_of_a_window_start_at_one() -> None:
         "max_pool (d=2) [W1] needs kernel >= 1 on every axis; got kernel=0 on spatial axis 1. The least kernel is 1.",
     )
     refused(
-        lambda: ln.avg_pool(X, 2, stride=0),
+        lambda: ln.avg_pool(X, (2,), stride=0),
         ln.ArgumentError,
         "avg_pool (d=1) [W1] needs stride >= 1 on every axis; got stride=0 on spatial axis 0. The least stride is 1.",
     )
@@ -84,17 +85,6 @@ def test_w3_x_has_its_axes() -> None:
         "got x.shape=(2, 3, 8). x is (*batch, channels, *space); the kernel, or spatial=, tells d.",
     )
     refused(
-        lambda: ln.max_pool(X[0, 0], 2),
-        ln.ShapeError,
-        "max_pool [W3] needs x with a batch axis and a channel axis; "
-        "got x.shape=(8,). Pass spatial= to say how many axes are spatial.",
-    )
-    refused(
-        lambda: ln.spec.max_pool(3.0, 2),
-        ln.ShapeError,
-        "max_pool [W3] needs x with a channel axis; got x.shape=(). Pass spatial= to say how many axes are spatial.",
-    )
-    refused(
         lambda: ln.spec.max_pool(X2, (2, 2)),
         ln.ShapeError,
         "max_pool (d=2) [W3] needs one sample, x without batch axes; "
@@ -116,7 +106,7 @@ def test_w3_x_has_its_axes() -> None:
 
 def test_w4_integers_one_or_one_per_axis() -> None:
     refused(
-        lambda: ln.max_pool(X, 2.0),
+        lambda: ln.max_pool(X, 2.0, spatial=1),
         ln.DTypeError,
         "max_pool (d=1) [W4] needs kernel in integers; "
         "got kernel=2.0 of type float. Pass an int: bools and floats are none.",
@@ -140,7 +130,7 @@ def test_w4_integers_one_or_one_per_axis() -> None:
         "got output_size=2.5 of type float on spatial axis 1. Pass an int: bools and floats are none.",
     )
     refused(
-        lambda: ln.max_pool(X, 2, padding=2**70),
+        lambda: ln.max_pool(X, (2,), padding=2**70),
         ln.ArgumentError,
         "max_pool (d=1) [W4] needs -2**63 <= padding < 2**63; "
         "got padding=1180591620717411303424. No array is as large as that.",
@@ -161,7 +151,7 @@ def test_w4_integers_one_or_one_per_axis() -> None:
 
 def test_w5_padding_forms() -> None:
     refused(
-        lambda: ln.max_pool(X, 2, padding="full"),
+        lambda: ln.max_pool(X, (2,), padding="full"),
         ln.ArgumentError,
         'max_pool (d=1) [W5] needs padding in cells, "valid", "same" or "same_lower"; '
         "got padding='full'. padding=\"same\" keeps the size at stride 1.",
@@ -178,7 +168,7 @@ def test_w5_padding_forms() -> None:
         "max_pool (d=2) [W5] needs 2 (lo, hi) pairs; got padding=(1, (2, 3)). Do not mix ints and pairs.",
     )
     refused(
-        lambda: ln.max_pool(X, 2, padding=(1, 2)),
+        lambda: ln.max_pool(X, (2,), padding=(1, 2)),
         ln.ArgumentError,
         "max_pool (d=1) [W5] needs one padding, 1 of them, or 1 (lo, hi) pairs; "
         "got padding=(1, 2). Pairs are always nested: ((1, 2),) for d=1.",
@@ -195,13 +185,13 @@ def test_w6_padding_is_not_negative() -> None:
 
 def test_w7_empty_axes_hold_nothing() -> None:
     refused(
-        lambda: ln.global_max_pool(X[..., :0]),
+        lambda: ln.global_max_pool(X[..., :0], spatial=1),
         ln.ShapeError,
         "global_max_pool (d=1) [W7] needs n >= 1 on every spatial axis; "
         "got n=0 on spatial axis 0. An empty axis has nothing to read: pad x first.",
     )
     refused(
-        lambda: ln.adaptive_avg_pool(X[..., :0], 2),
+        lambda: ln.adaptive_avg_pool(X[..., :0], (2,)),
         ln.ShapeError,
         "adaptive_avg_pool (d=1) [W7] needs n >= 1 on every spatial axis; "
         "got n=0 on spatial axis 0. An empty axis has nothing to read: pad x first.",
@@ -261,16 +251,71 @@ def test_w11_spatial_agrees() -> None:
     refused(
         lambda: ln.max_pool(X, 2, spatial=-1),
         ln.ArgumentError,
-        "max_pool [W11] needs spatial >= 0; got spatial=-1. Leave spatial out: x then has one batch axis.",
+        "max_pool [W11] needs spatial >= 0; got spatial=-1. It says how many of the last axes are space.",
     )
 
 
 def test_w12_flags_are_bools() -> None:
     refused(
-        lambda: ln.max_pool(X, 2, ceil_mode=1),
+        lambda: ln.max_pool(X, (2,), ceil_mode=1),
         ln.DTypeError,
         "max_pool (d=1) [W12] needs ceil_mode as True or False; "
         "got ceil_mode=1 of type int. Pass bool(...) if ceil_mode is meant as a condition.",
+    )
+
+
+IMAGE, SIGNAL = np.zeros((3, 8, 8)), np.zeros((3, 8))
+UNTOLD = "where x has fewer than 4 axes"
+SAY = "x is (*batch, channels, *space): say what is space."
+
+
+def test_w13_one_int_does_not_tell_how_much_of_a_small_x_is_space() -> None:
+    both = "x.shape=(3, 8, 8): as spatial=1 -> (3, 8, 4), as spatial=2 -> (3, 4, 4)"
+    for name, more in (("max_pool", {}), ("avg_pool", {}), ("smooth_max_pool", {"beta": 1.0}), ("lp_pool", {})):
+        text = f"{name} [W13] needs spatial= or kernel as a tuple {UNTOLD}; got {both}. {SAY}"
+        refused(partial(getattr(ln, name), IMAGE, 2, **more), ln.ShapeError, text)
+        refused(partial(getattr(ln, f"{name}_jvp"), (IMAGE,), (IMAGE,), kernel=2, **more), ln.ShapeError, text)
+        refused(partial(getattr(ln, f"{name}_vjp"), (IMAGE,), IMAGE, kernel=2, **more), ln.ShapeError, text)
+        refused(partial(ln.output_shape, name, (3, 8, 8), kernel=2, **more), ln.ShapeError, text)
+        refused(partial(getattr(ln, name), IMAGE, 2, **more, arithmetic="rounded"), ln.ShapeError, text)
+    for name in ("adaptive_avg_pool", "adaptive_max_pool"):
+        text = f"{name} [W13] needs spatial= or output_size as a tuple {UNTOLD}; got {both}. {SAY}"
+        refused(partial(getattr(ln, name), IMAGE, 4), ln.ShapeError, text)
+        same = both.replace("4", "8")
+        refused(partial(getattr(ln, name), IMAGE, None), ln.ShapeError, text.replace(both, same))
+    for name in ("global_avg_pool", "global_max_pool"):
+        text = f"{name} [W13] needs spatial= {UNTOLD}; got {both.replace('4', '1')}. {SAY}"
+        refused(partial(getattr(ln, name), IMAGE), ln.ShapeError, text)
+        flat = "x.shape=(3, 8, 8): as spatial=1 -> (3, 8), as spatial=2 -> (3,)"
+        refused(
+            partial(getattr(ln, name), IMAGE, keepdims=False), ln.ShapeError, text.replace(both.replace("4", "1"), flat)
+        )
+    # Only what is possible is shown.
+    need = f"max_pool [W13] needs spatial= or kernel as a tuple {UNTOLD}; got "
+    refused(lambda: ln.max_pool(SIGNAL, 2), ln.ShapeError, f"{need}x.shape=(3, 8): as spatial=1 -> (3, 4). {SAY}")
+    refused(lambda: ln.max_pool(SIGNAL[0], 2), ln.ShapeError, f"{need}x.shape=(8,). {SAY}")
+    refused(
+        lambda: ln.max_pool(IMAGE[:, :2], 4),
+        ln.ShapeError,
+        f"{need}x.shape=(3, 2, 8): as spatial=1 -> (3, 2, 2). {SAY}",
+    )
+    refused(
+        lambda: ln.max_pool(IMAGE, 2, stride=(1, 2)),
+        ln.ShapeError,
+        f"{need}x.shape=(3, 8, 8): as spatial=2 -> (3, 7, 4). {SAY}",
+    )
+    # One sample has no batch axis: all axes but one are space, and there is one at least.
+    refused(
+        lambda: ln.spec.max_pool([1, 2], 2),
+        ln.ShapeError,
+        "max_pool [W13] needs x with a channel axis and a spatial axis, or spatial= or kernel as a tuple; "
+        "got x.shape=(2,). x is (channels, *space) here.",
+    )
+    refused(
+        lambda: ln.spec.global_max_pool([1, 2]),
+        ln.ShapeError,
+        "global_max_pool [W13] needs x with a channel axis and a spatial axis, or spatial=; "
+        "got x.shape=(2,). x is (channels, *space) here.",
     )
 
 
@@ -296,12 +341,12 @@ def test_n1_cells_are_numbers() -> None:
         "max_pool (d=1) [N1] needs an array without a mask; got x as a masked array. Pass x.filled(...).",
     )
     refused(
-        lambda: ln.max_pool([[[1, 2], [3]]], 2),
+        lambda: ln.max_pool([[[1, 2], [3]]], (2,)),
         ln.DTypeError,
         "max_pool (d=1) [N1] needs numbers; got x[0, 0]=[1, 2] of type list. Make every row as long.",
     )
     refused(
-        lambda: ln.smooth_max_pool(X, 2, beta="1"),
+        lambda: ln.smooth_max_pool(X, (2,), beta="1"),
         ln.DTypeError,
         "smooth_max_pool (d=1) [N1] needs numbers; got beta='1' of type str. Pass an array or nested lists of numbers.",
     )
@@ -395,7 +440,7 @@ def test_n6_the_output_fits_into_memory(monkeypatch: pytest.MonkeyPatch) -> None
         "padding where there is any.",
     )
     refused(
-        lambda: ln.global_max_pool(np.broadcast_to(np.float32(1), (1, 1, 2**40))),
+        lambda: ln.global_max_pool(np.broadcast_to(np.float32(1), (1, 1, 2**40)), spatial=1),
         ln.ShapeError,
         "global_max_pool (d=1) [N6] needs x that fits into 1073741824 bytes of memory; "
         "got shape (1, 1, 1099511627776), 4398046511104 bytes. It has to be copied: pass fewer cells.",
@@ -445,7 +490,7 @@ def test_o2_arguments_the_operator_has() -> None:
         "got no kernel. Arrays come first, options are keywords.",
     )
     refused(
-        lambda: ln.output_shape("max_pool", (1, 2, 3), (2,), kernel=2),
+        lambda: ln.output_shape("max_pool", (1, 2, 3), (2,), kernel=(2,)),
         ln.ArgumentError,
         "max_pool (d=1) [O2] needs the shapes of x; got 2 shapes. Options are keywords.",
     )
@@ -481,12 +526,12 @@ def test_o2_arguments_the_operator_has() -> None:
 
 def test_o3_primals_and_tangents_are_tuples() -> None:
     refused(
-        lambda: ln.max_pool_jvp(X, (X,), kernel=2),
+        lambda: ln.max_pool_jvp(X, (X,), kernel=(2,)),
         ln.DTypeError,
         "max_pool (d=1) [O3] needs primals as a tuple of arrays; got primals of type ndarray. Write (primal,).",
     )
     refused(
-        lambda: ln.max_pool_jvp((X, X), (X,), kernel=2),
+        lambda: ln.max_pool_jvp((X, X), (X,), kernel=(2,)),
         ln.ArgumentError,
         "max_pool (d=1) [O3] needs primals (x,); got 2 primals. Everything that is no array is a keyword.",
     )
@@ -496,17 +541,17 @@ def test_o3_primals_and_tangents_are_tuples() -> None:
         "max_pool [O3] needs primals (x,); got 2 primals. Everything that is no array is a keyword.",
     )
     refused(
-        lambda: ln.max_pool_jvp((X,), (X, X), kernel=2),
+        lambda: ln.max_pool_jvp((X,), (X, X), kernel=(2,)),
         ln.ArgumentError,
         "max_pool (d=1) [O3] needs 1 tangents, one per primal; got 2 tangents. A tangent None means zero.",
     )
     refused(
-        lambda: ln.max_pool_jvp((X,), X, kernel=2),
+        lambda: ln.max_pool_jvp((X,), X, kernel=(2,)),
         ln.DTypeError,
         "max_pool (d=1) [O3] needs tangents as a tuple of arrays; got tangents of type ndarray. Write (tangent,).",
     )
     refused(
-        lambda: ln.max_pool_vjp((X,), None, kernel=2),
+        lambda: ln.max_pool_vjp((X,), None, kernel=(2,)),
         ln.DTypeError,
         "max_pool (d=1) [O3] needs a cotangent; got None. Pass an array of shape (2, 3, 4).",
     )
@@ -524,7 +569,7 @@ def test_o4_shapes_are_tuples_of_sizes() -> None:
         "max_pool [O4] needs the shape of x as a tuple of at most 64 sizes; got 3 of type int. Pass x.shape.",
     )
     refused(
-        lambda: ln.output_shape("max_pool", (1, -1, 3), kernel=2),
+        lambda: ln.output_shape("max_pool", (1, -1, 3), kernel=(2,)),
         ln.ArgumentError,
         "max_pool (d=1) [O4] needs sizes of x >= 0; got shape (1, -1, 3). Pass x.shape.",
     )
@@ -541,13 +586,13 @@ def test_m1_no_window_without_data() -> None:
 
 def test_m2_ties_are_named() -> None:
     refused(
-        lambda: ln.max_pool(X, 2, ties="last"),
+        lambda: ln.max_pool(X, (2,), ties="last"),
         ln.ArgumentError,
         'max_pool (d=1) [M2] needs ties as "first", "all" or "split"; '
         "got ties='last'. It says which equal cells carry the derivative.",
     )
     refused(
-        lambda: ln.max_pool(X, 2, ties=1),
+        lambda: ln.max_pool(X, (2,), ties=1),
         ln.DTypeError,
         'max_pool (d=1) [M2] needs ties as "first", "all" or "split"; '
         "got ties=1 of type int. It says which equal cells carry the derivative.",
@@ -556,7 +601,7 @@ def test_m2_ties_are_named() -> None:
 
 def test_a1_something_to_count() -> None:
     refused(
-        lambda: ln.avg_pool(X, 1, padding=1, count_include_pad=False),
+        lambda: ln.avg_pool(X, (1,), padding=1, count_include_pad=False),
         ln.ShapeError,
         "avg_pool (d=1) [A1] needs a cell of the input in every window; "
         "got none at output cell (0,). Take less padding or dilation, or count_include_pad=True.",
@@ -565,19 +610,19 @@ def test_a1_something_to_count() -> None:
 
 def test_a2_divisors_are_finite() -> None:
     refused(
-        lambda: ln.avg_pool(X, 1, divisor=0),
+        lambda: ln.avg_pool(X, (1,), divisor=0),
         ln.ArgumentError,
         "avg_pool (d=1) [A2] needs a divisor that is a finite number other than zero; "
         "got divisor=0. Leave it out to divide by the window's cells.",
     )
     refused(
-        lambda: ln.avg_pool(X, 1, divisor="2"),
+        lambda: ln.avg_pool(X, (1,), divisor="2"),
         ln.DTypeError,
         "avg_pool (d=1) [A2] needs a divisor that is a finite number other than zero; "
         "got divisor='2' of type str. Leave it out to divide by the window's cells.",
     )
     refused(
-        lambda: ln.avg_pool(X.astype(np.float32), 1, divisor=1e-60),
+        lambda: ln.avg_pool(X.astype(np.float32), (1,), divisor=1e-60),
         ln.ArgumentError,
         "avg_pool (d=1) [A2] needs a divisor that is a finite number other than zero; "
         "got divisor=0.0. Leave it out to divide by the window's cells.",
@@ -586,19 +631,19 @@ def test_a2_divisors_are_finite() -> None:
 
 def test_s1_beta_is_finite_and_not_zero() -> None:
     refused(
-        lambda: ln.smooth_max_pool(X, 2, beta=0),
+        lambda: ln.smooth_max_pool(X, (2,), beta=0),
         ln.ArgumentError,
         "smooth_max_pool (d=1) [S1] needs a finite beta other than zero; "
         "got beta=0.0. For the plain maximum use max_pool.",
     )
     refused(
-        lambda: ln.smooth_max_pool(X, 2, beta=np.ones(2)),
+        lambda: ln.smooth_max_pool(X, (2,), beta=np.ones(2)),
         ln.ShapeError,
         "smooth_max_pool (d=1) [S1] needs beta as one number or an array without axes; "
         "got beta.shape=(2,). One beta serves all windows.",
     )
     refused(
-        lambda: ln.smooth_max_pool(X, 2, beta=None),
+        lambda: ln.smooth_max_pool(X, (2,), beta=None),
         ln.ShapeError,
         "smooth_max_pool (d=1) [S1] needs beta as one number or an array without axes; "
         "got no beta. One beta serves all windows.",
@@ -607,7 +652,7 @@ def test_s1_beta_is_finite_and_not_zero() -> None:
 
 def test_s2_something_to_count() -> None:
     refused(
-        lambda: ln.smooth_max_pool(X, 1, padding=1, beta=1, count_include_pad=False),
+        lambda: ln.smooth_max_pool(X, (1,), padding=1, beta=1, count_include_pad=False),
         ln.ShapeError,
         "smooth_max_pool (d=1) [S2] needs a cell of the input in every window; "
         "got none at output cell (0,). Take less padding or dilation, or count_include_pad=True.",
@@ -616,13 +661,13 @@ def test_s2_something_to_count() -> None:
 
 def test_l1_p_is_at_least_one() -> None:
     refused(
-        lambda: ln.lp_pool(X, 2, p=0.5),
+        lambda: ln.lp_pool(X, (2,), p=0.5),
         ln.ArgumentError,
         "lp_pool (d=1) [L1] needs p as a real number >= 1 or infinity; "
         "got p=0.5. p=2 is the Euclidean norm, p=math.inf the greatest cell.",
     )
     refused(
-        lambda: ln.lp_pool(X, 2, p="2"),
+        lambda: ln.lp_pool(X, (2,), p="2"),
         ln.DTypeError,
         "lp_pool (d=1) [L1] needs p as a real number >= 1 or infinity; "
         "got p='2' of type str. p=2 is the Euclidean norm, p=math.inf the greatest cell.",
@@ -683,24 +728,24 @@ def test_c4_one_bias_per_channel() -> None:
 
 def test_d1_dtypes_that_are_served() -> None:
     refused(
-        lambda: ln.max_pool(X.astype(int), 2),
+        lambda: ln.max_pool(X.astype(int), (2,)),
         ln.DTypeError,
         "max_pool (d=1) [D1] needs float16, bfloat16, float32 or float64; "
         "got x of dtype int64. Pass x.astype(np.float64), or x.astype(object) for exact numbers.",
     )
     refused(
-        lambda: ln.max_pool(np.ma.array(X), 2),
+        lambda: ln.max_pool(np.ma.array(X), (2,)),
         ln.DTypeError,
         "max_pool (d=1) [D1] needs a plain array; "
         "got x as a masked array. Fill it first: x.filled(...).astype(np.float64).",
     )
     refused(
-        lambda: ln.max_pool(torch.zeros(1, 1, 4, dtype=torch.int32), 2),
+        lambda: ln.max_pool(torch.zeros(1, 1, 4, dtype=torch.int32), (2,)),
         ln.DTypeError,
         "max_pool (d=1) [D1] needs float16, bfloat16, float32 or float64; got x of dtype int32. Convert x to float64.",
     )
     refused(
-        lambda: jax.jit(lambda x: ln.max_pool(x, 2))(jnp.zeros((1, 1, 4))),
+        lambda: jax.jit(lambda x: ln.max_pool(x, (2,)))(jnp.zeros((1, 1, 4))),
         ln.DTypeError,
         "max_pool (d=1) [D1] needs an array whose values NumPy can read; "
         "got x as a tracer of JAX (DynamicJaxprTracer). "
@@ -743,7 +788,7 @@ def test_d3_one_foreign_kind_per_call() -> None:
 
 def test_d4_no_tensor_is_cut_from_its_graph() -> None:
     refused(
-        lambda: ln.max_pool(torch.zeros(1, 1, 4, requires_grad=True), 2),
+        lambda: ln.max_pool(torch.zeros(1, 1, 4, requires_grad=True), (2,)),
         ln.DTypeError,
         "max_pool (d=1) [D4] needs tensors that do not require grad; "
         "got x with requires_grad=True. Pass x.detach(): lunette would cut it from its graph.",
@@ -752,7 +797,7 @@ def test_d4_no_tensor_is_cut_from_its_graph() -> None:
 
 def test_d5_arrays_live_on_the_cpu() -> None:
     refused(
-        lambda: ln.max_pool(torch.zeros(1, 1, 4, device="meta"), 2),
+        lambda: ln.max_pool(torch.zeros(1, 1, 4, device="meta"), (2,)),
         ln.DTypeError,
         "max_pool (d=1) [D5] needs arrays on the CPU; got x on device meta. Pass x.cpu() or a copy.",
     )
@@ -760,13 +805,13 @@ def test_d5_arrays_live_on_the_cpu() -> None:
 
 def test_d7_tangents_and_cotangents_have_shapes() -> None:
     refused(
-        lambda: ln.max_pool_jvp((X,), (X2,), kernel=2),
+        lambda: ln.max_pool_jvp((X,), (X2,), kernel=(2,)),
         ln.ShapeError,
         "max_pool (d=1) [D7] needs the tangent of x of shape (2, 3, 8); "
         "got shape (2, 3, 8, 8). A tangent is like its primal, or None.",
     )
     refused(
-        lambda: ln.max_pool_vjp((X,), X2, kernel=2),
+        lambda: ln.max_pool_vjp((X,), X2, kernel=(2,)),
         ln.ShapeError,
         "max_pool (d=1) [D7] needs the cotangent of shape (2, 3, 4); "
         "got shape (2, 3, 8, 8). A cotangent is like the output.",
@@ -781,13 +826,13 @@ def test_d7_tangents_and_cotangents_have_shapes() -> None:
 
 def test_d9_the_arithmetic_exists() -> None:
     refused(
-        lambda: ln.max_pool(X, 2, arithmetic="exact"),
+        lambda: ln.max_pool(X, (2,), arithmetic="exact"),
         ln.ArgumentError,
         'max_pool (d=1) [D9] needs arithmetic among "fast", "rounded", "interval"; got arithmetic=\'exact\'. '
         'Leave it out for "fast".',
     )
     refused(
-        lambda: ln.output_shape("max_pool", X.shape, kernel=2, arithmetic="exact"),
+        lambda: ln.output_shape("max_pool", X.shape, kernel=(2,), arithmetic="exact"),
         ln.ArgumentError,
         'max_pool (d=1) [D9] needs arithmetic among "fast", "rounded", "interval"; got arithmetic=\'exact\'. '
         'Leave it out for "fast".',
@@ -945,5 +990,5 @@ def test_refusals_print_d(name: str, bad: str) -> None:
 def test_a_refusal_is_one_line_however_long_the_argument() -> None:
     for value in ([1] * 10**5, np.ones((99, 99)), 10**5000, "x" * 10**5, {1: 2}, [[[1] * 9] * 9] * 9):
         with pytest.raises(LunetteError) as caught:
-            ln.max_pool(X, 2, stride=value)
+            ln.max_pool(X, (2,), stride=value)
         assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)

@@ -949,3 +949,43 @@ def test_matrix_products_within_the_bound(m: int, n: int, k: int, turn_x: bool, 
 def test_every_product_counts_in_a_matrix_product() -> None:
     x, y = np.array([[0.0, 1.0]]), np.array([[np.inf], [1.0]])
     assert np.isnan(ln.matmul(x, y)).all() and (ln.matmul(np.array([[1.0, 1.0]]), y) == np.inf).all()
+
+
+def test_graphs_keep_how_many_axes_are_space() -> None:
+    """One int for all axes becomes a tuple; a text that does not say it is older than the rule, and means ndim - 2."""
+    g = ln.Graph()
+    x = g.input((2, 3, 8, 8), name="x")
+    y = ln.adaptive_max_pool(ln.avg_pool(ln.max_pool(x, 2), 2, stride=1, spatial=3), 2, spatial=1)
+    g.output(y, ln.global_avg_pool(x), ln.global_max_pool(x, spatial=1))
+    words = [line.partition(" = ")[2] for line in str(g).splitlines()[1:-1]]
+    assert words == [
+        "max_pool(%0, kernel=(2, 2))",
+        "avg_pool(%1, kernel=(2, 2, 2), stride=1)",
+        "adaptive_max_pool(%2, output_size=(2,))",
+        "global_avg_pool(%0, spatial=2)",
+        "global_max_pool(%0, spatial=1)",
+    ]
+    assert str(ln.Graph.parse(str(g))) == str(g)
+    old = """
+        %0 : f32[2,3,8] = input("x")
+        %1 : f32[2,3,4] = max_pool(%0, kernel=2)
+        %2 : f32[2,3,8] = max_pool(%0, kernel=2, stride=1, padding="same", spatial=1)
+        %3 : f32[2,3,1] = global_avg_pool(%0)
+        %4 : f32[2,3,2] = adaptive_avg_pool(%1, output_size=2)
+        %5 : f32[2,3,8] = max_pool_vjp_x(%0, %1, kernel=2)
+        %6 : f32[2,3] = global_max_pool(%0, keepdims=False)
+        %7 : f32[2,3] = max_pool(%6, kernel=2)
+        return %2, %3, %4, %5, %7
+    """
+    words = [line.partition(" = ")[2] for line in str(ln.Graph.parse(old)).splitlines()[1:-1]]
+    assert words == [
+        "max_pool(%0, kernel=(2,))",
+        "max_pool(%0, kernel=(2,), stride=1, padding='same')",
+        "global_avg_pool(%0, spatial=1)",
+        "adaptive_avg_pool(%1, output_size=(2,))",
+        "max_pool_vjp_x(%0, %1, kernel=(2,))",
+        "global_max_pool(%0, keepdims=False, spatial=1)",
+        "max_pool(%6, kernel=())",
+    ]
+    with pytest.raises(ln.ShapeError, match=r"max_pool \[W13\]"):
+        ln.trace(lambda v: ln.max_pool(v, 2), np.zeros((2, 3, 8), np.float32))

@@ -265,7 +265,7 @@ def test_two_foreign_kinds_do_not_mix() -> None:
         lambda: ln.conv_jvp((x, here[1]), (None, w)),
         lambda: ln.conv_jvp((here[0], w), (x, None)),
         lambda: ln.conv_vjp((here[0], w), torch.ones(1, 1, 3)),
-        lambda: ln.smooth_max_pool(x, 2, beta=jnp.array(1.0)),
+        lambda: ln.smooth_max_pool(x, (2,), beta=jnp.array(1.0)),
     ):
         error = outcome(call)
         assert isinstance(error, DTypeError) and error.rule == "D3" and "jax and torch" in error.got
@@ -377,11 +377,11 @@ def test_no_cells_cost_nothing() -> None:
     for shape in ((1, 0, 3), (0, 2, 3)):
         x, y = np.ones(shape), np.empty((*shape[:2], 2**51 + 3))
         for call, vjp, options in (
-            (ln.avg_pool, ln.avg_pool_vjp, {"kernel": 1, "stride": 1, **far}),
-            (ln.lp_pool, ln.lp_pool_vjp, {"kernel": 1, "stride": 1, **far}),
-            (ln.smooth_max_pool, ln.smooth_max_pool_vjp, {"kernel": 1, "stride": 1, "beta": 1.0, **far}),
-            (ln.adaptive_max_pool, ln.adaptive_max_pool_vjp, {"output_size": 2**51 + 3}),
-            (ln.adaptive_avg_pool, ln.adaptive_avg_pool_vjp, {"output_size": 2**51 + 3}),
+            (ln.avg_pool, ln.avg_pool_vjp, {"kernel": (1,), "stride": 1, **far}),
+            (ln.lp_pool, ln.lp_pool_vjp, {"kernel": (1,), "stride": 1, **far}),
+            (ln.smooth_max_pool, ln.smooth_max_pool_vjp, {"kernel": (1,), "stride": 1, "beta": 1.0, **far}),
+            (ln.adaptive_max_pool, ln.adaptive_max_pool_vjp, {"output_size": 2**51 + 3, "spatial": 1}),
+            (ln.adaptive_avg_pool, ln.adaptive_avg_pool_vjp, {"output_size": 2**51 + 3, "spatial": 1}),
         ):
             with soon():
                 assert call(x, **options).shape == y.shape
@@ -397,14 +397,14 @@ def test_no_cells_cost_nothing() -> None:
 def test_outputs_that_cannot_be_allocated_tell_their_bytes() -> None:
     x = np.ones((1, 2, 3), np.float32)
     for call, cells, size in (
-        (lambda: ln.avg_pool(x, 1, stride=1, padding=2**40), 2 * (2**41 + 3), 4),
+        (lambda: ln.avg_pool(x, (1,), stride=1, padding=2**40), 2 * (2**41 + 3), 4),
         (lambda: ln.conv(x, np.ones((5, 2, 1), np.float32), padding=2**62), 5 * (2**63 + 3), 4),
         (lambda: ln.conv_transpose(x, np.ones((2, 1, 1), np.float32), stride=2**62), 2**63 + 1, 4),
-        (lambda: ln.adaptive_avg_pool(x.astype(np.float64), 2**62), 2**63, 8),
+        (lambda: ln.adaptive_avg_pool(x.astype(np.float64), 2**62, spatial=1), 2**63, 8),
         (lambda: ln.adaptive_max_pool(x, (2**62,)), 2**63, 4),
         (lambda: ln.spec.lp_pool(x[0], 1, stride=1, padding=2**30), 2 * (2**31 + 3), 48),
         (lambda: ln.spec.avg_pool_jvp((x[0],), (x[0],), kernel=1, stride=1, padding=2**30), 2 * (2**31 + 3), 48),
-        (lambda: ln.avg_pool_jvp((x,), (None,), kernel=1, stride=1, padding=2**40), 2 * (2**41 + 3), 4),
+        (lambda: ln.avg_pool_jvp((x,), (None,), kernel=(1,), stride=1, padding=2**40), 2 * (2**41 + 3), 4),
     ):
         error = outcome(call)
         assert isinstance(error, ShapeError) and error.rule == "N6" and f"{cells * size} bytes" in error.got

@@ -947,13 +947,13 @@ def test_a_build_that_rounds_inward_fails(broken: str, monkeypatch: pytest.Monke
         monkeypatch.setattr(outward, "moved", lambda a, where, down: a)
         pairs = Case(((50,), (50,)))
         failing = [partial(check_glue, kind, pairs, np.float32, 0, 1) for kind in (Add, Mul, Div)]
-        failing.append(partial(check, SmoothMaxPool, Case(((1, 8), ()), {"kernel": 4}), np.float32, 0, 1))
+        failing.append(partial(check, SmoothMaxPool, Case(((1, 8), ()), {"kernel": (4,)}), np.float32, 0, 1))
     elif broken == "ends":
         for name in ("smooth_max_numbers", "norm_numbers"):
             monkeypatch.setattr(interval_pool, name, lambda *given: np.zeros(4))
         failing = [
-            partial(check, SmoothMaxPool, Case(((1, 8), ()), {"kernel": 4}), np.float32, 0, 1),
-            partial(check, LpPool, Case(((3, 20),), {"kernel": 4, "p": 3}), np.float64, 0, 1),
+            partial(check, SmoothMaxPool, Case(((1, 8), ()), {"kernel": (4,)}), np.float32, 0, 1),
+            partial(check, LpPool, Case(((3, 20),), {"kernel": (4,), "p": 3}), np.float64, 0, 1),
         ]
     else:
         real = interval.factors
@@ -993,4 +993,4 @@ def test_operators_on_boxes_are_those_of_arrays() -> None:
 def test_a_box_asks_for_bounds_in_every_arithmetic() -> None:
     x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
     for arithmetic in ("fast", "rounded", "interval"):
-        assert ln.max_pool(Interval(x, x + 1), 2, arithmetic=arithmetic) == Interval(x[..., 1::2], x[..., 1::2] + 1)
+        assert ln.max_pool(Interval(x, x + 1), (2,), arithmetic=arithmetic) == Interval(x[..., 1::2], x[..., 1::2] + 1)

@@ -353,7 +353,7 @@ def test_layout_does_not_matter_to_the_result() -> None:
 @pytest.mark.parametrize("isa", ["generic", "avx2", "avx512"])
 def test_an_instruction_set_can_be_forced(isa: str) -> None:
     """One that the machine does not have is refused in words, not by an illegal instruction."""
-    code = "import lunette as ln, numpy as np; print(ln.instruction_set(), ln.max_pool(np.ones((1, 1, 4)), 2).sum())"
+    code = "import lunette as ln, numpy as np; print(ln.instruction_set(), ln.max_pool(np.ones((1, 1, 4)), (2,)).sum())"
     run = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "LUNETTE_ISA": isa}, capture_output=True, text=True, timeout=60
     )

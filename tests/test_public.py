@@ -280,3 +280,20 @@ def test_the_transpose_of_complex_numbers_is_not_conjugated() -> None:
 def test_ints_divide_to_fractions() -> None:
     assert ln.avg_pool([[1, 2]], (2,)).tolist() == [[Fraction(3, 2)]]
     assert ln.spec.max_pool_vjp(([[1, 1]],), [[1]], kernel=(2,), ties="split")[0].tolist() == [[Fraction(1, 2)] * 2]
+
+
+@pytest.mark.parametrize("axes", [4, 5])
+def test_one_int_is_a_tuple_where_x_has_one_batch_axis(axes: int) -> None:
+    x = np.arange(3.0**axes).reshape((3,) * axes)
+    d = axes - 2
+    for name in ("max_pool", "avg_pool", "lp_pool"):
+        f, vjp = getattr(ln, name), getattr(ln, f"{name}_vjp")
+        want = f(x, (2,) * d)
+        assert (f(x, 2) == want).all() and (f(x, 2, spatial=d) == want).all()
+        assert (vjp((x,), want, kernel=2)[0] == vjp((x,), want, kernel=(2,) * d)[0]).all()
+        assert ln.output_shape(name, x.shape, kernel=2) == want.shape
+        spec = getattr(ln.spec, name)
+        assert (spec(x[0], 2) == spec(x[0], (2,) * d)).all()
+        assert (f(x[0], 2, spatial=d) == want[0]).all()
+    assert (ln.adaptive_avg_pool(x, 2) == ln.adaptive_avg_pool(x, (2,) * d)).all()
+    assert ln.global_max_pool(x).shape == (3, 3, *(1,) * d) == (3, *ln.spec.global_max_pool(x[0]).shape)

@@ -531,9 +531,9 @@ def test_what_is_next_to_the_middle_of_two_narrow_floats_is_rounded_once() -> No
     """Rounded to a double first, it would be that middle."""
     e, f = 2.0**-23, partial(np.array, dtype=np.float32)
     x, t = f([[[255, 255, 0]]]), f([[[1, 1 + 3 * e, 0]]])
-    assert ln.smooth_max_pool_jvp((x, f(1)), (t, None), kernel=3, arithmetic="rounded") == f(1 + e)
+    assert ln.smooth_max_pool_jvp((x, f(1)), (t, None), kernel=(3,), arithmetic="rounded") == f(1 + e)
     x, g = f([[[2, 1]]]), f([[[1 + e, e / 2, 0]]])
-    (y,) = ln.lp_pool_vjp((x,), g, kernel=2, stride=1, padding=1, p=100, arithmetic="rounded")
+    (y,) = ln.lp_pool_vjp((x,), g, kernel=(2,), stride=1, padding=1, p=100, arithmetic="rounded")
     assert y[0, 0, 0] == f(1 + e)
 
 
@@ -541,9 +541,9 @@ def test_subnormals_beside_large_numbers_are_kept() -> None:
     tiny, one = 5e-324, np.ones((1, 1, 1))
     assert ln.conv(np.array([[[tiny, 1.0]]]), one, arithmetic="rounded").tolist() == [[[tiny, 1.0]]]
     g = np.array([[[3 * tiny, 1e5]]])
-    (y,) = ln.max_pool_vjp((np.array([[[1.0, 2.0]]]),), g, kernel=1, arithmetic="rounded")
+    (y,) = ln.max_pool_vjp((np.array([[[1.0, 2.0]]]),), g, kernel=(1,), arithmetic="rounded")
     assert np.array_equal(y, g)
-    (y,) = ln.avg_pool_vjp((np.zeros((1, 1, 4)),), np.array([[[7 * tiny, 1e5]]]), kernel=2, arithmetic="rounded")
+    (y,) = ln.avg_pool_vjp((np.zeros((1, 1, 4)),), np.array([[[7 * tiny, 1e5]]]), kernel=(2,), arithmetic="rounded")
     assert y.ravel().tolist() == [4 * tiny, 4 * tiny, 5e4, 5e4]
 
 
@@ -551,27 +551,27 @@ def test_subnormals_beside_large_numbers_are_kept() -> None:
 def test_infinite_cells_share_a_derivative_and_infinite_cotangents_arrive(dtype: Any) -> None:
     inf = np.inf
     x, t = np.array([[[inf, 1, inf, -inf]]], dtype), np.array([[[1, 2, 4, 8]]], dtype)
-    assert ln.lp_pool_jvp((x,), (t,), kernel=4, arithmetic="rounded") == dtype(-1)
-    assert ln.smooth_max_pool_jvp((x, dtype(1)), (t, None), kernel=4, arithmetic="rounded") == dtype(2.5)
+    assert ln.lp_pool_jvp((x,), (t,), kernel=(4,), arithmetic="rounded") == dtype(-1)
+    assert ln.smooth_max_pool_jvp((x, dtype(1)), (t, None), kernel=(4,), arithmetic="rounded") == dtype(2.5)
     g = np.array([[[1, 3]]], dtype)
     x = np.array([[[-inf, -inf, inf, 2]]], dtype)
-    of_x, _ = ln.smooth_max_pool_vjp((x, dtype(1)), g, kernel=2, arithmetic="rounded")
+    of_x, _ = ln.smooth_max_pool_vjp((x, dtype(1)), g, kernel=(2,), arithmetic="rounded")
     assert of_x.ravel().tolist() == [0.5, 0.5, 3, 0]
     g = np.array([[[inf, 1]]], dtype)
-    options = {"kernel": 3, "stride": 3, "padding": 1, "count_include_pad": False}
+    options = {"kernel": (3,), "stride": 3, "padding": 1, "count_include_pad": False}
     (y,) = ln.avg_pool_vjp((np.zeros((1, 1, 5), dtype),), g, arithmetic="rounded", **options)
     assert np.array_equal(y[0, 0], np.array([inf, inf, 1 / 3, 1 / 3, 1 / 3], dtype))
-    (y,) = ln.max_pool_vjp((np.ones((1, 1, 3), dtype),), g[..., :1], kernel=3, ties="split", arithmetic="rounded")
+    (y,) = ln.max_pool_vjp((np.ones((1, 1, 3), dtype),), g[..., :1], kernel=(3,), ties="split", arithmetic="rounded")
     assert (y == inf).all()
 
 
 def test_huge_cotangents_of_beta_add_up_beyond_all_floats() -> None:
     huge, x = 1.7e308, np.zeros((1, 1, 4))
-    _, of_beta = ln.smooth_max_pool_vjp((x, 0.1), np.array([[[huge, -huge]]]), kernel=2, arithmetic="rounded")
+    _, of_beta = ln.smooth_max_pool_vjp((x, 0.1), np.array([[[huge, -huge]]]), kernel=(2,), arithmetic="rounded")
     assert of_beta == 0
-    _, of_beta = ln.smooth_max_pool_vjp((x, 1.0), np.array([[[huge, 2e-1 * huge]]]), kernel=2, arithmetic="rounded")
+    _, of_beta = ln.smooth_max_pool_vjp((x, 1.0), np.array([[[huge, 2e-1 * huge]]]), kernel=(2,), arithmetic="rounded")
     assert np.isfinite(of_beta)
-    _, of_beta = ln.smooth_max_pool_vjp((x, 0.1), np.array([[[huge, huge]]]), kernel=2, arithmetic="rounded")
+    _, of_beta = ln.smooth_max_pool_vjp((x, 0.1), np.array([[[huge, huge]]]), kernel=(2,), arithmetic="rounded")
     assert of_beta == -np.inf
 
 
@@ -714,7 +714,7 @@ def test_ulps_and_bounds() -> None:
     bound = ln.error_bound("conv", (x, w))
     errors = each(lambda a, b: abs(Fraction(float(a)) - b), cells_of(fast), exact)
     assert all(e <= Fraction(float(b)) for e, b in zip(errors.flat, bound.flat, strict=True))
-    assert ln.error_bound("max_pool", (x,), kernel=2).max() == 0
+    assert ln.error_bound("max_pool", (x,), kernel=(2,)).max() == 0
     with pytest.raises(ln.DTypeError):
         ln.error_bound("conv", (np.ones((1, 1, 3), int), np.ones((1, 1, 2), int)))
 
@@ -740,7 +740,7 @@ def single(cells: Any) -> Array:
 @pytest.mark.parametrize("size", [1e4, 1e9, 1e15, 1e30])
 def test_what_is_far_below_the_least_float_is_zero(size: float) -> None:
     x, one = single([[[size, -size]]]), single([[[1]]])
-    options: dict[str, Any] = {"kernel": 2, "beta": 1.0, "arithmetic": "rounded"}
+    options: dict[str, Any] = {"kernel": (2,), "beta": 1.0, "arithmetic": "rounded"}
     assert ln.smooth_max_pool_vjp((x,), one, **options)[0].tolist() == [[[1, 0]]]
     assert ln.smooth_max_pool_jvp((x,), (single([[[0, 1]]]),), **options).tolist() == [[[0]]]
     row = single([[-size, 0]])
@@ -759,10 +759,10 @@ def test_lists_of_floats_are_rounded_like_float64() -> None:
 def test_errors_are_measured_of_every_library_and_of_infinities() -> None:
     torch = pytest.importorskip("torch")
     x = torch.ones(1, 1, 4, dtype=torch.bfloat16)
-    assert (ln.ulps(x, x) == 0).all() and ln.error_bound("avg_pool", (x,), kernel=2).shape == (1, 1, 2)
+    assert (ln.ulps(x, x) == 0).all() and ln.error_bound("avg_pool", (x,), kernel=(2,)).shape == (1, 1, 2)
     assert ln.ulps(single([np.inf, np.inf, -np.inf]), [10**39, 10**38, -(10**39)]).tolist() == [0, np.inf, 0]
     with pytest.raises(ln.ShapeError, match=r"ulps.*D7"):
         ln.ulps(single([1, 2]), single([1]).repeat(3))
     one = single([[[1, 2]]])
-    named = ln.error_bound("smooth_max_pool", (one,), kernel=2, beta=3.0)
-    assert (named == ln.error_bound("smooth_max_pool", (one, 3.0), kernel=2)).all()
+    named = ln.error_bound("smooth_max_pool", (one,), kernel=(2,), beta=3.0)
+    assert (named == ln.error_bound("smooth_max_pool", (one, 3.0), kernel=(2,))).all()

@@ -800,7 +800,7 @@ def test_lists_of_floats_run_the_specification_on_floats() -> None:
     y = ln.avg_pool([[1.0, NAN], [INF, -INF], [-0.0, -0.0]], (2,))
     assert y.dtype == object and all(type(v) is float for v in y.flat)
     assert same(y, [[NAN], [NAN], [-0.0]])
-    y, index = ln.max_pool([[[1.0, NAN, NAN]]], 3, return_indices=True)
+    y, index = ln.max_pool([[[1.0, NAN, NAN]]], (3,), return_indices=True)
     assert y.dtype == object and same(y, [[[NAN]]]) and index.dtype == np.int64 and index.tolist() == [[[1]]]
 
 

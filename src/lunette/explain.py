@@ -13,7 +13,7 @@ from lunette.array import bound_of, lookup
 from lunette.errors import ArgumentError, ShapeError, speaking
 from lunette.op import Op
 from lunette.ops import AvgPool, Conv
-from lunette.window import Axis, Geometry, Shape, Window, integer, is_sequence, taps
+from lunette.window import Axis, Geometry, Shape, Window, axes_told, integer, is_sequence, taps
 
 MOST_CELLS, MOST_ROWS, MOST_PANELS = 48, 40, 36
 READ, PADDING, OVERHANG, UNREAD = "■", "p", ">", "·"
@@ -267,7 +267,7 @@ def explain(op: Any, shape: Any, **arguments: Any) -> Explanation:
     """Which input cells every output cell reads, which are padding, which overhang, and the divisor.
 
     `op` is an operator's name or function, `shape` the spatial sizes of x (leading batch and channel axes are ignored
-    where the kernel says how many axes are spatial), `arguments` are the operator's; convolutions take `kernel` here.
+    where a tuple or `spatial` says how many axes are), `arguments` are the operator's; convolutions take `kernel` here.
 
     >>> import lunette as ln
     >>> print(ln.explain("avg_pool", (5,), kernel=3, stride=2, padding=1))
@@ -287,7 +287,8 @@ def explain(op: Any, shape: Any, **arguments: Any) -> Explanation:
 def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:
     _, kind = lookup(op)
     space = tuple(integer("shape", n) for n in (shape if is_sequence(shape) else (shape,)))
-    length = next((len(options[k]) for k in ("kernel", "output_size") if is_sequence(options.get(k))), len(space))
+    said = is_sequence(options.get("kernel", options.get("output_size"))) or options.get("spatial") is not None
+    length = axes_told(options, (1, *space), 1) if said else len(space)  # the shape is that of the space
     if length > len(space):
         raise ShapeError(
             "W3",
@@ -304,7 +305,5 @@ def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:
         size = tuple(kernel) if is_sequence(kernel) else (kernel,) * length
         bound = bound_of(op, [(1, *space), (1, 1, *size)], options, lead=1)
     else:
-        if not is_sequence(options.get("kernel", options.get("output_size"))):
-            options.setdefault("spatial", length)
-        bound = bound_of(op, [(1, *space)], options, lead=1)
+        bound = bound_of(op, [(1, *space)], {**options, "spatial": length}, lead=1)
     return Explanation(bound.op, bound.op.window, space)  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Self
@@ -98,6 +99,11 @@ class Op(ABC):
 
         None: the operator has no window, and takes its arrays whole.
         """
+
+    @classmethod
+    def told(cls, d: int, options: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The options, from which d is known whatever axes x has: what a graph keeps."""
+        return options
 
     @classmethod
     @abstractmethod
@@ -186,7 +192,12 @@ class Bound:
 def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> Bound:
     """Check everything that can be checked without data."""
     with speaking(kind.name):
-        d = kind.rank(shapes, lead, *options)
+        try:
+            d = kind.rank(shapes, lead, *options)
+        except ShapeError as error:
+            if error.rule == "W13":
+                error.got += _readings(kind, shapes, lead, options)
+            raise
     with speaking(kind.name, d):
         if d is None:
             op = kind.of(shapes, *options)
@@ -211,6 +222,15 @@ def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> B
             sample.append(s[len(batch) :])
         op = kind.of(sample, *options)
         return Bound(op, d, batch, tuple(sample), (*(() if kind.summed else batch), *op.shape(*sample)))
+
+
+def _readings(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> str:
+    """What the result would be with every number of spatial axes that is possible, for rule W13."""
+    found = []
+    for d in range(1, len(shapes[0] or ())):
+        with suppress(LunetteError):
+            found.append(f"as spatial={d} -> {bind(kind, shapes, lead, (*options[:-1], d)).out}")
+    return f": {', '.join(found)}" if found else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,13 @@ a reach is five numbers however large the kernel is.
 | W10  | 0 <= output_padding < max(stride, dilation); 0 with "same" padding                                |
 | W11  | spatial, if given, is >= 0 and the number of spatial axes that the other arguments have           |
 | W12  | a flag is True or False                                                                           |
+| W13  | where neither a tuple nor spatial tells d, x has one batch axis (none in lunette.spec) and enough axes |
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import product
@@ -547,7 +548,11 @@ def padding_pairs(padding: object, d: int) -> tuple[tuple[int, int], ...]:
 
 
 def spatial_axes(name: str, value: object, spatial: int | None, x: Shape | None, lead: int) -> int:
-    """The number d of spatial axes: the length of a sequence, else `spatial`, else what x has behind `lead` axes."""
+    """The number d of spatial axes: the length of a sequence, else `spatial`, else what x has behind `lead` axes.
+
+    The last only where it can be meant. Behind a batch axis and a channel axis there are two at least: three axes are
+    an image as well as a batch of signals, and of two axes none would be left. Behind a channel axis there is one.
+    """
     assert x is not None
     wanted = None if spatial is None else integer("spatial", spatial)
     if is_sequence(value):
@@ -557,14 +562,20 @@ def spatial_axes(name: str, value: object, spatial: int | None, x: Shape | None,
             raise ArgumentError("W11", need, f"spatial={wanted}", "Leave spatial out.", d=d)
         return d
     if wanted is None:
-        if len(x) < lead:
-            raise ShapeError(
-                "W3",
-                "x with a batch axis and a channel axis" if lead == 2 else "x with a channel axis",
-                f"x.shape={x}",
-                "Pass spatial= to say how many axes are spatial.",
-            )
+        told = "spatial=" if name == "spatial" else f"spatial= or {name} as a tuple"
+        if lead == 2 and len(x) < 4:
+            need, hint = f"{told} where x has fewer than 4 axes", "x is (*batch, channels, *space): say what is space."
+            raise ShapeError("W13", need, f"x.shape={x}", hint)  # `bind` adds the readings that are possible
+        if len(x) < lead + 1:
+            need, hint = f"x with a channel axis and a spatial axis, or {told}", "x is (channels, *space) here."
+            raise ShapeError("W13", need, f"x.shape={x}", hint)
         return len(x) - lead
     if wanted < 0:
-        raise ArgumentError("W11", "spatial >= 0", f"spatial={wanted}", "Leave spatial out: x then has one batch axis.")
+        raise ArgumentError("W11", "spatial >= 0", f"spatial={wanted}", "It says how many of the last axes are space.")
     return wanted
+
+
+def axes_told(options: Mapping[str, Any], x: Shape | None, lead: int) -> int:
+    """`spatial_axes` of a pool, its options given by name."""
+    name = next((n for n in ("kernel", "output_size") if n in options), "spatial")
+    return spatial_axes(name, None if name == "spatial" else options[name], options.get("spatial"), x, lead)

@@ -39,7 +39,9 @@ class Layer:
     @property
     def d(self) -> int:
         """The number of spatial axes."""
-        return len(self.shapes[0]) - 2
+        d = self.bound.d
+        assert d is not None
+        return d
 
     @property
     def batch(self) -> int:
@@ -273,7 +275,7 @@ def _pools() -> Iterator[Layer]:
         yield _pool(op, "resnet/7x7", (1, 512, 7, 7))
         yield _pool(op, "resnet/7x7_b32", (32, 2048, 7, 7), "quick")
         yield _pool(op, "efficientnet/56x56", (1, 192, 56, 56))
-        yield _pool(op, "audio/4000", (1, 256, 4000))
+        yield _pool(op, "audio/4000", (1, 256, 4000), spatial=1)
         yield _pool(op, "video/8x28x28", (1, 128, 8, 28, 28))
 
 

@@ -21,7 +21,7 @@ from lunette.errors import LunetteError
 from lunette.number import Array
 from lunette.op import Op
 from lunette.ops import ALL
-from lunette.window import Shape
+from lunette.window import Shape, axes_told
 
 LAYOUTS = ("contiguous", "channels_last", "strided")
 MODES = ("forward", "indices", "jvp", "vjp")
@@ -67,10 +67,7 @@ class Case:
         """The number of spatial axes."""
         if len(self.shapes) > 1:
             return len(self.shapes[1]) - 2
-        rows = [self.options.get(n) for n in ("kernel", "output_size")]
-        length = next((len(r) for r in rows if isinstance(r, tuple | list)), None)
-        spatial = self.options.get("spatial")
-        return length if length is not None else spatial if spatial is not None else len(self.shapes[0]) - 2
+        return axes_told(self.options, self.shapes[0], 2)
 
     @property
     def space(self) -> Shape:

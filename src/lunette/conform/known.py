@@ -4,11 +4,14 @@
     name = "index_among_several_nan"
     ops = ["max_pool"]
     kinds = ["nan"]
-    verdicts = ["index", "gradient"]        # optional, as are modes, dtypes, ranks and message (a pattern)
+    verdicts = ["index", "gradient"]        # optional, as are modes, dtypes, ranks, message (a pattern) and isa
     reason = "torch's loop lets every NaN replace the one before."
     example = { shapes = [[1, 1, 3]], options = { kernel = [3] }, mode = "indices", values = [[nan, 1.0, nan]] }
 
-A line whose example no longer differs is stale, and fails the run: the list never outlives its facts.
+A line whose example no longer differs is stale, and fails the run: the list never outlives its facts. `isa` names the
+instruction sets with which the example differs (lunette.conform.isa: what the backend sees, after its own switches);
+with another one it is not asked, and the report says so. It narrows the example, not what the line accepts: which of a
+library's kernels pads with zeros, say, depends on more than the processor.
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ from typing import Any
 from lunette.conform.case import KINDS, MODES, Case
 from lunette.conform.classify import RULES
 from lunette.conform.data import DTYPES
+from lunette.conform.isa import SETS
 from lunette.conform.result import FAILURES, Outcome
 from lunette.errors import ArgumentError, meant, shown
 
 FOLDER = Path(__file__).parent / "known"
-FIELDS = ("name", "ops", "kinds", "verdicts", "modes", "dtypes", "ranks", "message", "reason", "example")
+FIELDS = ("name", "ops", "kinds", "verdicts", "modes", "dtypes", "ranks", "message", "isa", "reason", "example")
 NEEDED = ("name", "ops", "kinds", "reason", "example")
 NAMES = {
     "ops": tuple(KINDS),
@@ -35,6 +39,7 @@ NAMES = {
     "verdicts": tuple(sorted(FAILURES)),
     "modes": MODES,
     "dtypes": tuple(DTYPES),
+    "isa": SETS,
 }
 """What may be in a list of names."""
 
@@ -53,6 +58,11 @@ class Known:
     dtypes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     message: str = ""
+    isa: tuple[str, ...] = ()
+
+    def asked(self, isa: str) -> bool:
+        """Whether the example differs with this instruction set, or should."""
+        return not self.isa or isa in self.isa
 
     def covers(self, outcome: Outcome) -> bool:
         """Whether this failure is the accepted one. What a line does not mention, it does not ask for."""

@@ -185,6 +185,8 @@ class Report:
     """Operator -> verdict -> cases."""
     journal: str = ""
     """What the journal of an earlier run had to do with this one."""
+    elsewhere: tuple[str, ...] = ()
+    """Lines of known/<backend>.toml whose examples are for other instruction sets: neither true nor stale here."""
 
     @property
     def cases(self) -> int:
@@ -220,7 +222,7 @@ class Report:
             for a in made["accuracy"]
         )
         values["findings"] = tuple(Finding.from_json(f) for f in made["findings"])
-        values["stale"] = tuple(made["stale"])
+        values["stale"], values["elsewhere"] = tuple(made["stale"]), tuple(made.get("elsewhere", ()))
         return cls(**values)
 
 

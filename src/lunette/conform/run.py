@@ -283,6 +283,8 @@ def assemble(
     accepted = read(backend) if known is None else tuple(known)
     ran = {o.case.op for o in outcomes if o.verdict is not Verdict.UNSUPPORTED}
     lines = [line for line in accepted if line.example.op in ran]
+    elsewhere = [f"{k.name}: asked with {' or '.join(k.isa)}, not {found.isa}" for k in lines if not k.asked(found.isa)]
+    lines = [line for line in lines if line.asked(found.isa)]
     with ThreadPoolExecutor(workers or processors()) as threads:
         stale = [n for n in threads.map(lambda line: _stale(found, line), lines) if n]
         groups = _groups(outcomes, accepted)
@@ -305,6 +307,7 @@ def assemble(
         0.0,
         dict(sorted(unsupported.items(), key=lambda item: (-item[1], item[0]))),
         operators={op: dict(sorted(c.items())) for op, c in sorted(operators.items())},
+        elsewhere=tuple(elsewhere),
     )
 
 

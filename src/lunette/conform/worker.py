@@ -209,7 +209,9 @@ class Nursery:
         near, far = socket.socketpair()
         code = f"from lunette.conform.worker import nursery; nursery({backend.name!r}, {far.fileno()})"
         paths = os.pathsep.join(p or os.getcwd() for p in sys.path)
-        environment = {**os.environ, "PYTHONPATH": paths, **backend.environment}
+        environment = {**os.environ, "PYTHONPATH": paths}
+        for name, value in backend.environment.items():  # flags of the user's stay
+            environment[name] = f"{environment.get(name, '')} {value}" if name.endswith("_FLAGS") else value
         log = open(Path(self.folder.name) / "nursery", "wb")  # noqa: SIM115 (the process keeps it)
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], pass_fds=[far.fileno()], env=environment, stdout=log, stderr=log

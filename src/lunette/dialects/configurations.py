@@ -77,7 +77,7 @@ class Configuration:
             if value is LEFT_OUT or (option == "kernel" and self.op in CONVOLUTIONS):
                 continue
             words[option] = _on_axes(option, value, d)
-        return words
+        return words | ({"spatial": d} if self.op.startswith("global") else {})
 
     def shapes(self, d: int) -> tuple[Shape, ...]:
         """Those of x and w, one sample and one channel."""

@@ -192,7 +192,7 @@ class Dialect(ABC):
 
     def rank(self, op: str, shapes: Shapes, arguments: Arguments, lead: int) -> int:
         """How many axes are spatial: as many as x has behind its batch and channel axes."""
-        return rank_of(op, shapes, {}, lead)
+        return rank_of(op, shapes, {}, lead) if op in CONVOLUTIONS else len(shapes[0] or ()) - lead
 
     def heard(self, op: str, shapes: Shapes, arguments: Arguments, d: int) -> Setting:
         """The arguments in lunette's words. Rule DI2."""

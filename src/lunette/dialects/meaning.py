@@ -12,7 +12,7 @@ from typing import Any, Literal
 from lunette.array import lookup
 from lunette.errors import LunetteError, ShapeError, shown
 from lunette.op import named_request, parameters_of
-from lunette.window import Axis, Bins, Cell, Geometry, Shape, Window, is_sequence, per_axis
+from lunette.window import Axis, Bins, Cell, Geometry, Shape, Window, axes_told, per_axis
 
 Shapes = Sequence[Shape | None]
 
@@ -189,7 +189,7 @@ class Setting:
         if self.op.startswith("adaptive"):
             return given | {"output_size": tuple(a.m for a in axes)}
         if self.op not in SLIDING and self.op not in CONVOLUTIONS:
-            return given
+            return given | {"spatial": self.d}
         given |= {"stride": self.stride, "dilation": self.dilation, "padding": tuple((a.lo, a.hi) for a in axes)}
         if self.op == "conv_transpose":
             given["output_padding"] = tuple(a.output_padding for a in axes)
@@ -209,12 +209,7 @@ def rank_of(op: str, shapes: Shapes, options: Mapping[str, Any], lead: int) -> i
         if len(shapes) < 2 or shapes[1] is None or len(shapes[1]) < 2:
             raise ShapeError("C1", "the shapes of x and of w", f"{shown(shapes)}", "w.ndim is d + 2.")
         return len(shapes[1]) - 2
-    told = options.get("kernel", options.get("output_size"))
-    if is_sequence(told):
-        return len(told)
-    spatial = options.get("spatial")
-    assert shapes[0] is not None
-    return len(shapes[0]) - lead if spatial is None else int(spatial)
+    return axes_told(options, shapes[0], lead)
 
 
 def setting_of(op: str, shapes: Shapes, options: Mapping[str, Any], lead: int = 2) -> Setting:

@@ -275,7 +275,8 @@ class Graph:
                 who=kind.name,
             )
         line = line_of_the_user() if self.lines else ""
-        return self.append(Node(bound.out, dtype, kind, plain, tuple(inputs), bound, line=line))
+        kept = plain if bound.d is None else kind.told(bound.d, plain)
+        return self.append(Node(bound.out, dtype, kind, kept, tuple(inputs), bound, line=line))
 
     def append(self, node: Node) -> Var:
         """A node that is known to be well formed."""

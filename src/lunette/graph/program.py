@@ -201,8 +201,7 @@ class Program:
             def of(a: Any) -> Any:
                 return getattr(a, name) if isinstance(a, Interval) else a
 
-            down = name == "lo" if arithmetic == "interval" else None
-            return self._take([of(a) for a in inputs], {k: of(a) for k, a in named.items()}, down)
+            return self._take([of(a) for a in inputs], {k: of(a) for k, a in named.items()}, name == "lo")
 
         lower, kind = end("lo")
         # Labels are integers, not measured: they have no box.

@@ -167,7 +167,11 @@ def _read_node(graph: Graph, row: int, found: re.Match[str], constants: Mapping[
     for key in options:
         if key not in names:
             raise refuse(f"an option among {', '.join(names) or 'none'}", f"{key} in line {row + 1}")
-    made = graph.apply(kind, operands, tuple(options.get(k, d) for k, d in names.items()))
+    given = tuple(options.get(k, d) for k, d in names.items())
+    axes = len(operands[0].shape) if operands and operands[0] is not None else 0
+    if "spatial" in names and given[-1] is None and axes >= 2:
+        given = kind.told(axes - 2, given)  # texts that do not say it are older than rule W13, and mean this
+    made = graph.apply(kind, operands, given)
     if made.shape != shape or made.dtype != dtype:
         got = f"line {row + 1} says {found[2]}{list(shape)}"
         raise ArgumentError("G2", f"{made.node.short} from {name}", got, "The operator's shape rule decides.")

@@ -30,13 +30,13 @@ def _window(shapes: Shapes, output_size: Any) -> Window:
 
 
 _CASES: Mapping[str, Case] = {
-    "overlapping_bins": case((2, 5), output_size=3),
-    "more_bins_than_cells": case((1, 2), output_size=5),
-    "tiles_2d": case((1, 4, 6), output_size=2),
+    "overlapping_bins": case((2, 5), output_size=(3,)),
+    "more_bins_than_cells": case((1, 2), output_size=(5,)),
+    "tiles_2d": case((1, 4, 6), output_size=(2, 2)),
     "keeps_an_axis": case((1, 3, 5), output_size=(None, 2)),
     "rank_0": case((2,), output_size=()),
     "rank_4": case((1, 2, 3, 1, 4), output_size=(1, 2, 1, 3)),
-    "no_channels": case((0, 4), output_size=2),
+    "no_channels": case((0, 4), output_size=(2,)),
 }
 
 
@@ -64,8 +64,8 @@ class AdaptiveMaxPool(MaxPool):
     name: ClassVar[str] = "adaptive_max_pool"
     cases: ClassVar[Mapping[str, Case]] = {
         **_CASES,
-        "ties_all": case((1, 5), output_size=3, ties="all"),
-        "ties_split": case((1, 5), output_size=3, ties="split"),
+        "ties_all": case((1, 5), output_size=(3,), ties="all"),
+        "ties_split": case((1, 5), output_size=(3,), ties="split"),
     }
 
     @classmethod

@@ -123,23 +123,23 @@ class AvgPool(Pool):
     # ---- cases
 
     cases: ClassVar[Mapping[str, Case]] = {
-        "tiles": case((1, 6), kernel=2),
+        "tiles": case((1, 6), kernel=(2,)),
         "overlap_2d": case((2, 3, 4), kernel=(2, 3), stride=1),
-        "pad_counted": case((1, 4), kernel=3, stride=1, padding=1),
-        "pad_not_counted": case((1, 4), kernel=3, stride=1, padding=1, count_include_pad=False),
-        "lopsided_pad": case((1, 5), kernel=3, stride=2, padding=((0, 2),)),
-        "ceil_overhang_not_counted": case((1, 5), kernel=3, stride=2, padding=1, ceil_mode=True),
-        "ceil_tail": case((1, 4), kernel=3, stride=3, ceil_mode=True, count_include_pad=False),
-        "divisor": case((2, 3, 3), kernel=2, stride=1, padding=1, divisor=3),
-        "negative_divisor": case((1, 4), kernel=2, divisor=-2),
-        "dilated_pad": case((1, 6), kernel=3, stride=2, dilation=2, padding=2),
-        "window_of_padding": case((1, 2), kernel=1, stride=1, padding=1),
+        "pad_counted": case((1, 4), kernel=(3,), stride=1, padding=1),
+        "pad_not_counted": case((1, 4), kernel=(3,), stride=1, padding=1, count_include_pad=False),
+        "lopsided_pad": case((1, 5), kernel=(3,), stride=2, padding=((0, 2),)),
+        "ceil_overhang_not_counted": case((1, 5), kernel=(3,), stride=2, padding=1, ceil_mode=True),
+        "ceil_tail": case((1, 4), kernel=(3,), stride=3, ceil_mode=True, count_include_pad=False),
+        "divisor": case((2, 3, 3), kernel=(2, 2), stride=1, padding=1, divisor=3),
+        "negative_divisor": case((1, 4), kernel=(2,), divisor=-2),
+        "dilated_pad": case((1, 6), kernel=(3,), stride=2, dilation=2, padding=2),
+        "window_of_padding": case((1, 2), kernel=(1,), stride=1, padding=1),
         "same": case((1, 5, 3), kernel=(2, 3), stride=(2, 1), padding="same"),
-        "no_cells": case((2, 0), kernel=2, stride=1, padding=1),
+        "no_cells": case((2, 0), kernel=(2,), stride=1, padding=1),
         "rank_0": case((3,), kernel=()),
         "rank_3": case((1, 3, 2, 4), kernel=(2, 2, 3), stride=1),
         "rank_4": case((1, 2, 3, 2, 3), kernel=(2, 2, 1, 2), stride=1),
-        "no_channels": case((0, 4), kernel=2),
+        "no_channels": case((0, 4), kernel=(2,)),
     }
 
 

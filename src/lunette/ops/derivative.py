@@ -95,6 +95,10 @@ class Derivative(Op):
         return cls.base.rank(shapes[: cls.count()], lead, *options)
 
     @classmethod
+    def told(cls, d: int, options: tuple[Any, ...]) -> tuple[Any, ...]:
+        return cls.base.told(d, options)
+
+    @classmethod
     def count(cls) -> int:
         """How many arrays the operator has."""
         return len(cls.base.arrays)

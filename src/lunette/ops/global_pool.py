@@ -25,6 +25,10 @@ def _rank(shapes: Shapes, lead: int, spatial: int | None) -> int:
     return spatial_axes("spatial", None, spatial, shapes[0], lead)
 
 
+def _told(d: int, options: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*options[:-1], d)
+
+
 def _window(shapes: Shapes) -> Window:
     assert shapes[0] is not None
     window = Window.whole(len(shapes[0]) - 1)
@@ -33,12 +37,12 @@ def _window(shapes: Shapes) -> Window:
 
 
 _CASES: Mapping[str, Case] = {
-    "plane": case((2, 3, 4)),
-    "flat": case((2, 3, 2), keepdims=False),
-    "one_cell": case((3, 1)),
-    "rank_0": case((2,)),
-    "rank_4": case((1, 2, 3, 1, 2), keepdims=False),
-    "no_channels": case((0, 4)),
+    "plane": case((2, 3, 4), spatial=2),
+    "flat": case((2, 3, 2), spatial=2, keepdims=False),
+    "one_cell": case((3, 1), spatial=1),
+    "rank_0": case((2,), spatial=0),
+    "rank_4": case((1, 2, 3, 1, 2), spatial=4, keepdims=False),
+    "no_channels": case((0, 4), spatial=1),
 }
 
 
@@ -55,6 +59,10 @@ class GlobalAvgPool(AvgPool):
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
         return _rank(shapes, lead, options[-1])
+
+    @classmethod
+    def told(cls, d: int, options: tuple[Any, ...]) -> tuple[Any, ...]:
+        return _told(d, options)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
@@ -74,13 +82,17 @@ class GlobalMaxPool(MaxPool):
     name: ClassVar[str] = "global_max_pool"
     cases: ClassVar[Mapping[str, Case]] = {
         **_CASES,
-        "ties_first": case((2, 3, 3), ties="first"),
-        "ties_split": case((2, 3, 3), ties="split", keepdims=False),
+        "ties_first": case((2, 3, 3), spatial=2, ties="first"),
+        "ties_split": case((2, 3, 3), spatial=2, ties="split", keepdims=False),
     }
 
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
         return _rank(shapes, lead, options[-1])
+
+    @classmethod
+    def told(cls, d: int, options: tuple[Any, ...]) -> tuple[Any, ...]:
+        return _told(d, options)
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:

@@ -204,18 +204,18 @@ class LpPool(Pool):
     # ---- cases
 
     cases: ClassVar[Mapping[str, Case]] = {
-        "euclid": case((1, 6), kernel=2),
-        "taxicab": case((2, 5), kernel=3, stride=1, p=1),
-        "greatest": case((2, 5), kernel=3, stride=1, p=math.inf),
+        "euclid": case((1, 6), kernel=(2,)),
+        "taxicab": case((2, 5), kernel=(3,), stride=1, p=1),
+        "greatest": case((2, 5), kernel=(3,), stride=1, p=math.inf),
         "cubes": case((1, 3, 3), kernel=(2, 3), stride=1, p=3),
-        "odd_power": case((1, 5), kernel=3, stride=1, p=1.5),
-        "pad_is_absent": case((1, 4), kernel=3, stride=1, padding=1),
-        "window_of_padding": case((1, 2), kernel=1, stride=1, padding=1, p=3),
-        "ceil_tail": case((1, 4), kernel=3, stride=3, ceil_mode=True),
-        "dilated_pad": case((1, 5), kernel=3, stride=2, dilation=2, padding=2),
+        "odd_power": case((1, 5), kernel=(3,), stride=1, p=1.5),
+        "pad_is_absent": case((1, 4), kernel=(3,), stride=1, padding=1),
+        "window_of_padding": case((1, 2), kernel=(1,), stride=1, padding=1, p=3),
+        "ceil_tail": case((1, 4), kernel=(3,), stride=3, ceil_mode=True),
+        "dilated_pad": case((1, 5), kernel=(3,), stride=2, dilation=2, padding=2),
         "rank_0": case((2,), kernel=()),
         "rank_4": case((1, 2, 3, 1, 2), kernel=(2, 2, 1, 2), stride=1),
-        "no_channels": case((0, 4), kernel=2),
+        "no_channels": case((0, 4), kernel=(2,)),
     }
 
 

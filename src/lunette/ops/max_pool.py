@@ -104,23 +104,23 @@ class MaxPool(Pool):
     # ---- cases
 
     cases: ClassVar[Mapping[str, Case]] = {
-        "tiles": case((1, 6), kernel=2),
+        "tiles": case((1, 6), kernel=(2,)),
         "overlap_2d": case((2, 3, 4), kernel=(2, 3), stride=1),
-        "pad_never_wins": case((1, 4), kernel=3, stride=1, padding=1),
-        "lopsided_pad": case((1, 5), kernel=3, stride=2, padding=((0, 2),)),
-        "ceil_tail": case((1, 4), kernel=3, stride=3, ceil_mode=True),
-        "ceil_starts_in_right_pad": case((1, 5), kernel=2, stride=4, padding=1, ceil_mode=True),
-        "dilated": case((2, 7), kernel=3, stride=1, dilation=3),
+        "pad_never_wins": case((1, 4), kernel=(3,), stride=1, padding=1),
+        "lopsided_pad": case((1, 5), kernel=(3,), stride=2, padding=((0, 2),)),
+        "ceil_tail": case((1, 4), kernel=(3,), stride=3, ceil_mode=True),
+        "ceil_starts_in_right_pad": case((1, 5), kernel=(2,), stride=4, padding=1, ceil_mode=True),
+        "dilated": case((2, 7), kernel=(3,), stride=1, dilation=3),
         "dilated_pad": case((1, 3, 5), kernel=(2, 2), stride=(1, 2), dilation=(1, 3), padding=(0, 2)),
-        "gaps": case((1, 8), kernel=2, stride=3),
-        "same_even": case((1, 5), kernel=2, stride=2, padding="same"),
+        "gaps": case((1, 8), kernel=(2,), stride=3),
+        "same_even": case((1, 5), kernel=(2,), stride=2, padding="same"),
         "same_lower": case((1, 5, 4), kernel=(2, 3), stride=(2, 1), padding="same_lower"),
-        "ties_all": case((2, 4, 4), kernel=2, stride=1, ties="all"),
+        "ties_all": case((2, 4, 4), kernel=(2, 2), stride=1, ties="all"),
         "ties_split": case((2, 4, 4), kernel=(3, 2), stride=1, ties="split"),
         "rank_0": case((3,), kernel=()),
         "rank_3": case((1, 3, 2, 4), kernel=(2, 2, 3), stride=1),
         "rank_4": case((1, 2, 3, 2, 3), kernel=(2, 2, 1, 2), stride=1),
-        "no_channels": case((0, 4), kernel=2),
+        "no_channels": case((0, 4), kernel=(2,)),
     }
 
 

@@ -14,7 +14,7 @@ from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Shapes
 from lunette.ops.derivative import Differentiable
-from lunette.window import MOST_INSIDE, AxisTable, Cell, Shape, Window, spatial_axes
+from lunette.window import MOST_INSIDE, AxisTable, Cell, Shape, Window, is_sequence, spatial_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,12 @@ class Pool(Differentiable):
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
         """The kernel tells, the first option of a sliding pool; or spatial, the last one."""
         return spatial_axes("kernel", options[0], options[-1], shapes[0], lead)
+
+    @classmethod
+    def told(cls, d: int, options: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The kernel, or output size, as a tuple."""
+        first, *rest, _ = options
+        return (tuple(first) if is_sequence(first) else (first,) * d, *rest, None)
 
     def shape(self, *shapes: Shape | None) -> Shape:
         x = shapes[0]

@@ -240,16 +240,16 @@ class SmoothMaxPool(Pool):
     # ---- cases
 
     cases: ClassVar[Mapping[str, Case]] = {
-        "tiles": case((1, 6), (), kernel=2),
+        "tiles": case((1, 6), (), kernel=(2,)),
         "overlap_2d": case((2, 3, 3), (), kernel=(2, 3), stride=1),
-        "pad_counts_as_zero": case((1, 4), (), kernel=3, stride=1, padding=1),
-        "pad_not_counted": case((1, 4), (), kernel=3, stride=1, padding=1, count_include_pad=False),
-        "window_of_padding": case((1, 2), (), kernel=1, stride=1, padding=1),
-        "ceil_tail": case((1, 4), (), kernel=3, stride=3, ceil_mode=True),
-        "dilated_pad": case((1, 5), (), kernel=3, stride=2, dilation=2, padding=2),
+        "pad_counts_as_zero": case((1, 4), (), kernel=(3,), stride=1, padding=1),
+        "pad_not_counted": case((1, 4), (), kernel=(3,), stride=1, padding=1, count_include_pad=False),
+        "window_of_padding": case((1, 2), (), kernel=(1,), stride=1, padding=1),
+        "ceil_tail": case((1, 4), (), kernel=(3,), stride=3, ceil_mode=True),
+        "dilated_pad": case((1, 5), (), kernel=(3,), stride=2, dilation=2, padding=2),
         "rank_0": case((2,), (), kernel=()),
         "rank_4": case((1, 2, 3, 1, 2), (), kernel=(2, 2, 1, 2), stride=1),
-        "no_channels": case((0, 4), (), kernel=2),
+        "no_channels": case((0, 4), (), kernel=(2,)),
     }
 
 

@@ -12,6 +12,7 @@ from importlib.metadata import version as version_of
 from typing import Any, ClassVar
 
 from lunette.conform.case import KINDS, LAYOUTS, Case, Data
+from lunette.conform.isa import seen
 from lunette.conform.truth import SELECTING
 from lunette.dialects import Call, Unsaid, dialect
 from lunette.errors import ArgumentError, LunetteError
@@ -62,6 +63,8 @@ class Backend(ABC):
     """Workers are forked from this process: what is measured has no name that another process could import."""
     environment: Mapping[str, str] = {}
     """Variables that must be set before the library is imported."""
+    switches: ClassVar[tuple[str, ...]] = ()
+    """Variables that lower the instruction set that the library computes with, of those in lunette.conform.isa."""
 
     def check(self) -> None:
         """Name what is missing before anything runs."""
@@ -82,6 +85,11 @@ class Backend(ABC):
             return f"{package} {version_of(package)}"
         except PackageNotFoundError:
             return package
+
+    @property
+    def isa(self) -> str:
+        """The instruction set that the library sees here."""
+        return seen(self.switches)
 
     @property
     def fingerprint(self) -> str:

@@ -31,6 +31,7 @@ class Jax(Backend):
     deadline = 40.0
     default_cases = 900
     tries = 120
+    switches = ("XLA_FLAGS",)
     environment: Mapping[str, str] = {
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_X64": "1",

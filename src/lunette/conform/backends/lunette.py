@@ -15,6 +15,7 @@ class Lunette(Backend):
 
     name = "lunette"
     space = Space()
+    switches = ("LUNETTE_ISA",)
 
     def supports(self, case: Case) -> str | None:
         """Everything is asked."""

@@ -22,6 +22,7 @@ class OpenVino(OnnxBackend):
     module = "openvino"
     extra = "openvino"
     default_cases = 1400
+    switches = ("ONEDNN_MAX_CPU_ISA",)
     _core: Any = None
 
     def infer(self, model: Any, inputs: dict[str, Array]) -> list[Array]:

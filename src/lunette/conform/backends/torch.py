@@ -35,6 +35,7 @@ class Torch(Backend):
         named_padding=False,
     )
     environment: Mapping[str, str] = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    switches = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 
     def load(self) -> Any:
         torch = super().load()

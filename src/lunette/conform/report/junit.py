@@ -53,6 +53,10 @@ def _tests(report: Report) -> Iterator[ET.Element]:
         test = _test(f"{group}.known", line)
         ET.SubElement(test, "failure", type="stale", message="this known difference is no longer there: remove it")
         yield test
+    for line in report.elsewhere:
+        test = _test(f"{group}.known", line)
+        ET.SubElement(test, "skipped", message="known for other instruction sets")
+        yield test
     if report.complete and not report.asked:
         test = _test(group, "something was judged")
         ET.SubElement(test, "error", type="nothing judged", message=headline(report))

@@ -152,6 +152,10 @@ def _of(report: Report, prefix: str) -> Iterator[Section]:
         lines = [(f"<code>{text(line)}</code>",) for line in report.stale]
         words = "These lines of the known differences no longer differ. Remove them: the run fails until then."
         yield Section(f"{prefix}stale", "No longer different", words, table(("",), lines))
+    if report.elsewhere:
+        lines = [(f"<code>{text(line)}</code>",) for line in report.elsewhere]
+        words = "These lines of the known differences have examples for other instruction sets. They are not stale."
+        yield Section(f"{prefix}elsewhere", "Known elsewhere", words, table(("",), lines))
     if report.unsupported:
         rows = [(f"{n:,}", text(reason)) for reason, n in sorted(report.unsupported.items(), key=lambda i: -i[1])]
         words = "The backend does not have these, and says so beforehand. They are no accusation."

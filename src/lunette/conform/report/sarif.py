@@ -43,6 +43,10 @@ def _run(report: Report, place: Place | None) -> dict[str, Any]:
                 "toolExecutionNotifications": [
                     {"level": "error", "message": {"text": clean(f"known difference is no longer there: {line}")}}
                     for line in report.stale
+                ]
+                + [
+                    {"level": "note", "message": {"text": clean(f"known for other instruction sets: {line}")}}
+                    for line in report.elsewhere
                 ],
             }
         ],

@@ -43,6 +43,8 @@ def parts(report: Report) -> Iterator[RenderableType]:
     if len(shown) < len(report.unexplained):
         rest = len(report.unexplained) - len(shown)
         yield Text(f"\n{count(rest, 'more finding')} in full: --html FILE or --json FILE", style="dim")
+    for line in report.elsewhere:
+        yield Text(f"\nknown for other instruction sets, not asked here: {clean(line)}", style="dim")
     for line in report.stale:
         yield Text.assemble(("\nno longer differs, remove it from the known differences: ", "bold red"), clean(line))
     yield Text.assemble("\n", (headline(report), "bold red" if report.exit_status else "bold green"))
