@@ -163,7 +163,7 @@ class Program:
             return self(*inputs, **named)
         if arithmetic == "interval":
             boxes, kind = self._take_boxes(inputs, named)
-            given: list[Any] = [_given(b, kind) for b in self._interval_plan().run(boxes)]
+            given: list[Any] = [_given(_two_ends(b), kind) for b in self._interval_plan().run(boxes)]
             return given[0] if len(given) == 1 else tuple(given)
         arrays, kind = self._take(inputs, named)
 
@@ -396,6 +396,11 @@ def _nans(a: Any) -> Array:
     kind = dtype_name(getattr(a, "dtype", OBJECT))
     floats = kind in [t.name for t in (*FLOAT, *HALF)]
     return np.isnan(take(a, "x").array) if floats else np.zeros((), bool)
+
+
+def _two_ends(box: Interval) -> Interval:
+    """A box whose ends are arrays of their own: of points they are one."""
+    return Interval.between(box.lo, box.hi.copy()) if box.lo is box.hi else box
 
 
 def _given(box: Interval, kind: str) -> Interval:
