@@ -9,6 +9,8 @@ HYPOTHESIS_PROFILE ?= ci
 export HYPOTHESIS_PROFILE
 WORKERS ?= auto
 SANITIZED_CALLS ?= 5000
+# The instruction sets that this processor has.
+SETS := generic $(shell grep -qsm1 avx2 /proc/cpuinfo && echo avx2) $(shell grep -qsm1 avx512vl /proc/cpuinfo && echo avx512)
 # What the other arithmetics compute with kernels of their own.
 DRIVEN := radii or many_planes or special_values or threads or undecided or own_error or as_near
 
@@ -24,12 +26,15 @@ test: $(VENV)/installed-tests check ## install what the tests need, check style 
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py
 	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_rounded.py tests/test_interval.py -k "$(DRIVEN)"
+	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_sums.py -k "no_sum"
 
 test-all: need test-long browser cluster defects sanitize aarch64 ## every test there is, at length: random examples, a browser, a cluster, sanitizers, another processor
 
-test-long: $(VENV)/installed-tests check ## the tests with thousands of random examples per law and 100,000 random calls
+test-long: $(VENV)/installed-tests check ## the tests with thousands of random examples per law and 100,000 random calls, on every instruction set; vast arrays
 	HYPOTHESIS_PROFILE=nightly LUNETTE_FUZZ_CALLS=100000 $(BIN)/python -m pytest -q -n $(WORKERS)
-	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py
+	for isa in $(SETS); do LUNETTE_ISA=$$isa $(BIN)/python -m pytest -q -n $(WORKERS) \
+	    tests/test_kernels.py tests/test_sums.py tests/test_rounded.py tests/test_interval.py || exit 1; done
+	$(BIN)/python -m pytest -q tests/vast.py
 
 browser: $(VENV)/installed-tests ## the page of a report in a real browser, light and dark, wide and narrow
 	scripts/need.sh browser

@@ -143,6 +143,7 @@ struct Pools {
     Pools(Tables t, i64 p)
         : tables(t), planes(p), n(product({p, t->pool().cells_in})), m(product({p, t->pool().cells_out})) {}
     const Pool& pool() const { return tables->pool(); }
+    const Pool& both_ways() const { return tables->both_ways(); }
 };
 
 std::shared_ptr<PoolTables> make_tables(
@@ -189,7 +190,7 @@ void bind_pools(nb::module_& m) {
         return with_type(code, [p = Pools(tables, planes), ties = Ties(ties)](auto zero) {
             using T = decltype(zero);
             return task({in<T>(p.n), in<T>(p.m), out<T>(p.n)}, [p, ties](Args a) {
-                kernels().of<T>().max_pool_vjp(p.pool(), p.planes, a[0], a[1], a[2], ties);
+                kernels().of<T>().max_pool_vjp(p.both_ways(), p.planes, a[0], a[1], a[2], ties);
             });
         });
     }, "code"_a, "pool"_a, "planes"_a, "ties"_a, "(x, g, dx)");
@@ -207,7 +208,7 @@ void bind_pools(nb::module_& m) {
         return with_type(code, [p = Pools(tables, planes), mode = Mean(mode), divisor](auto zero) {
             using T = decltype(zero);
             return task({in<T>(p.m), out<T>(p.n)}, [p, mode, divisor](Args a) {
-                kernels().of<T>().avg_pool_vjp(p.pool(), p.planes, a[0], a[1], mode, T(divisor));
+                kernels().of<T>().avg_pool_vjp(p.both_ways(), p.planes, a[0], a[1], mode, T(divisor));
             });
         });
     }, "code"_a, "pool"_a, "planes"_a, "mode"_a, "divisor"_a, "(g, dx)");
@@ -243,7 +244,7 @@ void bind_pools(nb::module_& m) {
                 std::vector<T> own(dx ? 0 : p.n);
                 double dbeta = 0;
                 T* to = a[4];
-                kernels().of<T>().smooth_max_pool_vjp(p.pool(), p.planes, a[0], a[2], dx ? dx : own.data(),
+                kernels().of<T>().smooth_max_pool_vjp(p.both_ways(), p.planes, a[0], a[2], dx ? dx : own.data(),
                                                       checked_beta(a.number<T>(1)), include_pad, to ? &dbeta : nullptr);
                 if (to) *to = T(dbeta);
             });
@@ -272,7 +273,7 @@ void bind_pools(nb::module_& m) {
         return with_type(code, [p = Pools(tables, planes), norm](auto zero) {
             using T = decltype(zero);
             return task({in<T>(p.n), in<T>(p.m), out<T>(p.n)}, [p, norm](Args a) {
-                kernels().of<T>().lp_pool_vjp(p.pool(), p.planes, a[0], a[1], a[2], T(norm));
+                kernels().of<T>().lp_pool_vjp(p.both_ways(), p.planes, a[0], a[1], a[2], T(norm));
             });
         });
     }, "code"_a, "pool"_a, "planes"_a, "p"_a, "(x, g, dx)");

@@ -1,6 +1,7 @@
 #include "geometry.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 
@@ -8,6 +9,8 @@ namespace lunette {
 namespace {
 
 using Table = PoolTables::Axis;
+
+constexpr i64 most_phases = 64;  // a table each; windows further apart than that are few, and done one by one
 
 // The kernels check nothing, so a table that lies is refused here.
 void check(const Table& t) {
@@ -190,15 +193,24 @@ PoolTables::PoolTables(std::vector<Axis> axes) {
         axes_.push_back(std::move(t));
     }
     if (axes_.empty()) axes_.push_back({1, 1, 1, {0}, {1}, {1}});
+    for (const Axis& t : axes_) forward_.axes[forward_.rank++] = describe(t);
+    finish(forward_);
+}
+
+PoolTables::~PoolTables() { delete back_.load(); }
+
+const Pool& PoolTables::both_ways() {
+    Back* back = back_.load();
+    if (back) return back->forward;
+    auto made = std::make_unique<Back>();
     bool evenly = true;
-    back_.resize(axes_.size());
-    for (std::size_t a = 0; a < axes_.size(); ++a) evenly = evenly && transpose(axes_[a], back_[a]);
-    phase_tables_.resize(axes_.size()), phases_.resize(axes_.size());
-    for (std::size_t a = 0; a < axes_.size(); ++a) {
-        PoolAxis& f = forward_.axes[forward_.rank++] = describe(axes_[a]);
-        if (!evenly) continue;
-        PoolAxis& b = backward_.axes[backward_.rank++] = describe(back_[a]);
-        if (b.regular || !f.regular || f.stride == 1 || f.stride > b.m) continue;
+    made->tables.resize(axes_.size());
+    for (std::size_t a = 0; a < axes_.size(); ++a) evenly = evenly && transpose(axes_[a], made->tables[a]);
+    made->phase_tables.resize(axes_.size()), made->phases.resize(axes_.size());
+    for (std::size_t a = 0; evenly && a < axes_.size(); ++a) {
+        const PoolAxis& f = forward_.axes[a];
+        PoolAxis& b = made->pool.axes[made->pool.rank++] = describe(made->tables[a]);
+        if (b.regular || !f.regular || f.stride == 1 || f.stride > std::min(b.m, most_phases)) continue;
         i64 period = f.stride;
         for (i64 r = 0; r < period; ++r) {
             Axis t{b.n, 0, b.step, {}, {}, {}};
@@ -206,21 +218,22 @@ PoolTables::PoolTables(std::vector<Axis> axes) {
                 t.first.push_back(b.first[i]), t.count.push_back(b.count[i]), ++t.m;
             }
             t.inside = t.count;
-            phase_tables_[a].push_back(std::move(t));
+            made->phase_tables[a].push_back(std::move(t));
         }
         bool all = true;
-        for (const Axis& t : phase_tables_[a]) {
-            phases_[a].push_back(describe(t));
+        for (const Axis& t : made->phase_tables[a]) {
+            made->phases[a].push_back(describe(t));
             // A phase that no window reaches has nothing to slide.
-            all = all && (phases_[a].back().regular || phases_[a].back().most == 0);
+            all = all && (made->phases[a].back().regular || made->phases[a].back().most == 0);
         }
-        if (all) b.period = period, b.phases = phases_[a].data();
+        if (all) b.period = period, b.phases = made->phases[a].data();
     }
-    finish(forward_);
-    if (evenly) {
-        finish(backward_);
-        forward_.transposed = &backward_;
-    }
+    if (evenly) finish(made->pool);
+    made->forward = forward_;
+    if (evenly) made->forward.transposed = &made->pool;
+    // Of several threads that are here at once, the first makes it for all.
+    if (back_.compare_exchange_strong(back, made.get())) back = made.release();
+    return back->forward;
 }
 
 }  // namespace lunette

@@ -1,5 +1,6 @@
 // Where windows look, as tables. Python computes the tables; here we only find out what they amount to.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -47,7 +48,7 @@ struct Pool {
     i64 window = 1;          // the greatest number of cells in one window
     bool has_empty = false;  // some window has no present cell
     // Input cell i is read by the outputs transposed->axes: sums over it are the adjoint of sums over this.
-    // Null when some axis has no such table.
+    // Null when some axis has no such table, and where nobody has asked for it: PoolTables::both_ways.
     const Pool* transposed = nullptr;
 };
 
@@ -69,13 +70,21 @@ public:
     };
     explicit PoolTables(std::vector<Axis> axes);
     PoolTables(const PoolTables&) = delete;
+    ~PoolTables();
     const Pool& pool() const { return forward_; }
+    // With the transposed pool, which only derivatives need: as large as the input is long, it is made by the first of them.
+    const Pool& both_ways();
 
 private:
-    std::vector<Axis> axes_, back_;
-    std::vector<std::vector<Axis>> phase_tables_;
-    std::vector<std::vector<PoolAxis>> phases_;
-    Pool forward_, backward_;
+    struct Back {
+        std::vector<Axis> tables;
+        std::vector<std::vector<Axis>> phase_tables;
+        std::vector<std::vector<PoolAxis>> phases;
+        Pool pool, forward;  // and the pool it is the transpose of
+    };
+    std::vector<Axis> axes_;
+    Pool forward_;
+    std::atomic<Back*> back_ = nullptr;
 };
 
 }  // namespace lunette

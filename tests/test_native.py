@@ -359,3 +359,24 @@ def test_an_instruction_set_can_be_forced(isa: str) -> None:
     )
     assert run.returncode in (0, 1)
     assert run.stdout == f"{isa} 2.0\n" or isa in run.stderr
+
+
+def test_a_count_of_the_work_that_wraps_is_not_taken_for_none() -> None:
+    """The sizes of this convolution multiply to 2^64; all but one of its taps lie outside for every output."""
+    n, taps, m = 1 << 24, 1 << 20, 1 << 20
+    x = (np.arange(n, dtype=np.float32) % 1000 + 1).reshape(1, 1, n)
+    w = np.zeros((1, 1, taps), np.float32)
+    w[0, 0, 0] = 2
+    options: dict[str, Any] = {"dilation": n, "padding": ((0, m + (taps - 1) * n - n),)}
+    y = ln.conv(x, w, **options)
+    assert y.shape == (1, 1, m) and (y == 2 * x[..., :m]).all()
+    dx, dw = ln.conv_vjp((x, w), np.ones_like(y), **options)
+    assert (dx[..., :m] == 2).all() and not dx[..., m:].any()
+    assert dw[0, 0, 0] == x[0, 0, :m].sum(dtype=np.float64) and not dw[..., 1:].any()
+
+
+def test_windows_that_lie_far_apart_need_no_table_for_each_step() -> None:
+    x = np.zeros((1, 1, 1 << 22), np.float32)
+    x[0, 0, -3] = 1
+    dx = ln.max_pool_vjp((x,), np.ones((1, 1, 2), np.float32), kernel=(5,), stride=(1 << 22) - 5)[0]
+    assert np.flatnonzero(dx).tolist() == [0, (1 << 22) - 3]
