@@ -135,9 +135,9 @@ public:
         }
         const PoolAxis& ax = pool.axes[pool.rank - 1];
         i64 outputs = std::min(ax.m, row_outputs);
-        staged_ = ax.regular ? room(ax, outputs) : 0;
+        staged_ = stages(ax) ? room(ax, outputs) : 0;
         for (i64 r = 0; ax.period > 1 && r < ax.period; ++r)
-            if (ax.phases[r].regular) staged_ = std::max(staged_, room(ax.phases[r], outputs / ax.period + 2));
+            if (stages(ax.phases[r])) staged_ = std::max(staged_, room(ax.phases[r], outputs / ax.period + 2));
         rows_memory_ = (staged_ + (ax.period > 1 ? outputs + 2 * ax.period : 0)) * rows_at_once(ax) + 4 * L;
         const bool both = pool.rank == 2 && !pool.axes[0].identity && !ax.identity && !levels_[0].sparse;
         group_ = both || pool.rank == 1 ? few(2048 / std::max<i64>(1, pool.cells_in)) : 1;
@@ -260,6 +260,11 @@ public:
 private:
 
     static constexpr i64 herk_width = 4 * L;
+
+    // Whether plain_rows may work on a copy of a row: wide strides and whole rows do not.
+    static bool stages(const PoolAxis& ax) {
+        return ax.regular && !ax.whole && (ax.stride < 3 || (ax.step == 1 && ax.taps > 3 * ax.stride));
+    }
 
     // Cells of a staged row for so many outputs.
     static i64 room(const PoolAxis& ax, i64 outputs) {
