@@ -18,6 +18,7 @@
 //   Watch             where scanning costs: meet(a, b) sees cells on their way into a join; special() says what scan would
 #pragma once
 #include <algorithm>
+#include <concepts>
 
 #include "rearrange.hpp"
 #include "windows.hpp"
@@ -102,7 +103,30 @@ struct Watched {
     }
 };
 
+// The list above, as far as a compiler can check it.
 template <class Op>
+concept WindowReduction = requires(const typename Op::Scalar* x, i64 n, char*& memory, typename Op::Ref ref,
+                                   typename Op::Source source, typename Op::template Cell<1> cell) {
+    typename Op::Careful;
+    { Op::join(cell, cell) } -> std::same_as<typename Op::template Cell<1>>;
+    { Op::pad() } -> std::same_as<typename Op::Scalar>;
+    { Op::nothing() } -> std::same_as<typename Op::template Cell<1>>;
+    { Op::run(source, n, n) } -> std::same_as<typename Op::template Cell<1>>;
+    { Op::make(memory, n) } -> std::same_as<typename Op::Ref>;
+    { Op::scan(x, n) } -> std::same_as<bool>;
+    { Op::column(x, n, n) } -> std::same_as<typename Op::template Cell<lanes<typename Op::Scalar>>>;
+    { ref.template get<1>(n) } -> std::same_as<typename Op::template Cell<1>>;
+    { source.template get<1>(n) } -> std::same_as<typename Op::template Cell<1>>;
+    ref.template put<1>(n, cell), ref.at(n), source.at(n), Op::fill(ref, x, n, n);
+    requires std::same_as<const bool, decltype(Op::idempotent)> && std::same_as<const bool, decltype(Op::any_order)>;
+    requires Op::cell_bytes >= sizeof(typename Op::Scalar);
+    requires !Op::any_order || requires(typename Op::Scalar* y, typename Op::Order order) {
+        { Op::wholes(x, n, y) } -> std::same_as<bool>;
+        { order.matters() } -> std::same_as<bool>;
+    };
+};
+
+template <WindowReduction Op>
 class Reducer {
     using T = typename Op::Scalar;
     using Ref = typename Op::Ref;
