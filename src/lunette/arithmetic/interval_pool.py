@@ -137,7 +137,7 @@ def _whole(op: AvgPool, shapes: tuple[Any, ...]) -> float:
 
 def mean_numbers(terms: int, divisor: float, dtype: np.dtype[Any], whole: float = 0.0) -> Array:
     """(A, B, s, whole) for centres and radii of cells; underflow costs the quotient, and every cell's two products."""
-    a, b, _ = interval.factors(terms, dtype, 6)
+    a, b = interval.factors(terms, dtype, 6)
     tiny = float(np.finfo(dtype).smallest_subnormal)
     return np.array([a, b, _above(4 * tiny * (1 + terms * max(1.0, 1 / divisor)), dtype), whole], np.float64)
 
