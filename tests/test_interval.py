@@ -350,6 +350,35 @@ def test_products_and_quotients_that_underflow_are_paid_for_one_by_one(dtype: An
     assert float(dx.lo[0, terms - 1]) <= float(g[0, 0]) <= float(dx.hi[0, terms - 1])
 
 
+def test_counts_that_no_float_has_are_rounded_once_more() -> None:
+    """Padding that counts divides few terms by numbers of many digits: boxes pay for it, rounded results do not."""
+    rng = np.random.default_rng(0)
+    for dtype, kernel in ((np.float32, 4097), (np.float64, 2**27 + 1)):
+        x = (1 + rng.random((400, 1, 1, 1))).astype(dtype)
+        options: dict[str, Any] = {"kernel": (kernel, kernel), "stride": 1, "padding": kernel // 2}
+        (dx,) = ln.avg_pool_vjp((x,), Interval(x), **options)
+        (nearest,) = ln.avg_pool_vjp((x,), x, **options, arithmetic="rounded")
+        for box in (ln.avg_pool(Interval(x), **options), dx):
+            for v, low, high in zip(x.flat, box.lo.flat, box.hi.flat, strict=True):
+                assert Fraction(float(low)) <= Fraction(float(v)) / kernel**2 <= Fraction(float(high))
+        for y in (ln.avg_pool(x, **options, arithmetic="rounded"), nearest):
+            if dtype is np.float64:
+                assert y.ravel().tolist() == [float(Fraction(v) / kernel**2) for v in x.ravel().tolist()]
+
+
+def test_windows_that_read_a_cell_are_counted_at_once() -> None:
+    for n, kernel, stride, dilation, padding in ((9, 3, 1, 2, 2), (9, 4, 2, 1, 1), (7, 3, 3, 3, 3), (5, 5, 1, 1, 4)):
+        options: dict[str, Any] = {"kernel": (kernel,), "stride": stride, "dilation": dilation, "padding": padding}
+        op = bound_of("avg_pool", [(1, 1, n)], options).op
+        assert isinstance(op, AvgPool)
+        (readers,) = ln.avg_pool_vjp(
+            (x := np.ones((1, 1, n)),), np.ones_like(ln.avg_pool(x, **options)), **options, divisor=1
+        )
+        assert op.terms_back(((1, n),), 0) == readers.max()
+    long = bound_of("avg_pool", [(1, 1, 10**6)], {"kernel": (10**5,), "stride": 1}).op  # no loop over the kernel
+    assert isinstance(long, AvgPool) and long.terms_back(((1, 10**6),), 0) == 10**5
+
+
 def lost(terms: int, greatest: Fraction, dtype: Any) -> Fraction:
     """What lunette.arithmetic.interval moves every end of a sum by, for all that may underflow: its s."""
     tiny = Fraction(float(np.finfo(dtype).smallest_subnormal))

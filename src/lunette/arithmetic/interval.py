@@ -10,7 +10,8 @@ wherever what an operator declares allows, its bounds come from its compiled ker
 
 **The kernel's promise.** A term of a sum of t terms is rounded at most k = min(t, 512 + ceil(t/512)) times on its way
 into the result: once as a product, or as a quotient by the divisor, and in additions otherwise, of which no order of t
-terms has more than t-1, and the kernels' blocks no more than 511 + ceil(t/512). A product or a quotient that underflows
+terms has more than t-1, and the kernels' blocks no more than 511 + ceil(t/512). A divisor that is no number of the
+dtype (a count of cells, padding included) is rounded itself, and k is one more. A product or a quotient that underflows
 is off by half of the least subnormal, tiny, whatever its size, and every term may be one. So with u the unit roundoff,
 g = k*u/(1 - k*u), and if no partial sum overflows,
 
@@ -354,9 +355,9 @@ def terms_of(op: Op, shapes: tuple[Any, ...], batch: int) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def factors(terms: int, dtype: np.dtype[Any], beside: int) -> tuple[Any, Any]:
-    """A and B of the proof above, rounded up."""
-    k = roundings(terms)
+def factors(terms: int, dtype: np.dtype[Any], beside: int, divisors: int = 0) -> tuple[Any, Any]:
+    """A and B of the proof above, rounded up; `divisors` are the roundings of a divisor."""
+    k = roundings(terms) + divisors
     u = Fraction(float(np.finfo(dtype).eps)) / 2
     g = k * u / (1 - k * u)
     b = 1 / ((1 - g) * (1 - u) ** beside)
@@ -390,7 +391,7 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
         arrays[at] = x
         _kernel(call, arrays, y)
 
-    a, _ = factors(terms, lo.dtype, 4)
+    a, _ = factors(terms, lo.dtype, 4, call.bound.op.divisor_roundings(call.bound.shapes, lo.dtype))
     s = np.finfo(lo.dtype).smallest_subnormal * lo.dtype.type(4 * (terms + 1))
     top = _move_apart(kernel, box.lo, box.hi, lo, hi, a, s)
     # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
