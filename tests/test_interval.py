@@ -1029,8 +1029,8 @@ def test_a_build_that_rounds_inward_fails(broken: str, monkeypatch: pytest.Monke
     else:
         real = interval.factors
 
-        def inward(terms: int, dtype: Any, roundings: int) -> Any:
-            a, b = real(terms, dtype, roundings)
+        def inward(*given: Any) -> Any:
+            a, b = real(*given)
             return 0 * a, 0 * b + 1
 
         monkeypatch.setattr(interval, "factors", inward)
