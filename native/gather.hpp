@@ -159,6 +159,30 @@ struct Plan {
     }
 };
 
+// Which of the numbers it has met is the same modulo `step`: a table with room to spare, for there may be as many residues as
+// taps.
+class Residues {
+public:
+    Residues(i64 step, i64 most) : step_(step) {
+        while ((i64(1) << bits_) < 2 * most) ++bits_;
+        first_.resize(step > 1 ? i64(1) << bits_ : 1);
+        for (i64 i = 0; i < first_.size; ++i) first_[i] = -1;
+    }
+    // `next` if none is.
+    i64 find(i64 number, i64 next) {
+        if (step_ == 1) return first_[0] < 0 ? first_[0] = next : first_[0];
+        const i64 residue = number - floor_div(number, step_) * step_;
+        i64 at = static_cast<i64>(static_cast<std::uint64_t>(residue) * 0x9e3779b97f4a7c15u >> (64 - bits_));
+        while (first_[at] >= 0 && residues_[first_[at]] != residue) at = (at + 1) & (first_.size - 1);
+        if (first_[at] < 0) first_[at] = next, residues_.push(residue);
+        return first_[at];
+    }
+
+private:
+    i64 step_, bits_ = 1;
+    List<i64> first_, residues_;  // places in the order of arrival, or -1; the residue of each
+};
+
 template <class T>
 void lay_out(Plan<T>& p) {
     const Gather& z = p.z;
@@ -176,10 +200,9 @@ void lay_out(Plan<T>& p) {
     i64 reach = 0;
     for (int pass = 0; pass < 2; ++pass) {
         p.starts.size = which.size = shift.size = 0, reach = 0;
+        Residues residues(col.step, col.taps);
         for (i64 k = 0; k < col.taps; ++k) {
-            i64 o = z.off[col.tap + k], s = p.starts.size;
-            for (i64 i = 0; i < p.starts.size && !pass; ++i)
-                if ((o - p.starts[i]) % col.step == 0) s = i;
+            i64 o = z.off[col.tap + k], s = pass ? p.starts.size : residues.find(o, p.starts.size);
             if (s == p.starts.size) p.starts.push(o);
             which.push(s), shift.push(o);
             if (o < p.starts[s]) p.starts[s] = o;

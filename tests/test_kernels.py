@@ -7,6 +7,7 @@ computed for every output; nothing is tuned. LUNETTE_ISA chooses the instruction
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -381,3 +382,17 @@ def test_a_sum_is_minus_zero_if_every_term_is(kind: type[Op]) -> None:
         arrays: list[Array] = [x, t, g, *shared]
         for got, want in zip(results(*arrays), results(*(a.astype(object) for a in arrays)), strict=True):
             assert np.array_equal(np.signbit(got), np.signbit(want.astype(float))), (shapes, options)
+
+
+@pytest.mark.parametrize(("stride", "dilation"), [(16000, 1), (16000, 3), (4000, 1)])
+def test_planning_costs_no_more_than_summing(stride: int, dilation: int) -> None:
+    """A kernel has as many residues modulo the stride as cells: to look for each among all took seconds."""
+    kernel = 16000
+    x = np.arange(3 * kernel * dilation, dtype=np.float32)[None] % 7
+    w = np.arange(kernel, dtype=np.float32)[None, None] % 3
+    y = ln.conv(x, w, stride=stride, dilation=dilation)
+    starts = range(0, x.shape[1] - (kernel - 1) * dilation, stride)
+    assert y[0].tolist() == [x[0, i::dilation][:kernel] @ w[0, 0] for i in starts]  # whole numbers below 2^24
+    began = time.perf_counter()
+    ln.conv(x, w, stride=stride, dilation=dilation)
+    assert time.perf_counter() - began < 1

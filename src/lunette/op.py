@@ -149,6 +149,10 @@ class Op(ABC):
         """
         return None
 
+    def divisor_roundings(self, shapes: Shapes, dtype: np.dtype[Any]) -> int:
+        """How often a number that terms are divided by is rounded: once if the dtype does not have it."""
+        return 0
+
     def bounds(self, *boxes: Interval) -> Interval | None:
         """The result for every point of boxes of float arrays, outward rounded; None has the specification do it."""
         return None

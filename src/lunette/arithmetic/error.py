@@ -59,11 +59,21 @@ def gamma(h: float | Array, u: float) -> float | Array:
     return x / (1 - x) if x < 1 else math.inf
 
 
+def sum_bound(terms: Any, size: Any, u: float, tiny: float) -> Any:
+    """How far a sum of so many terms, whose absolute values add up to `size`, may be from the exact one.
+
+    A product or a quotient that underflows is off by tiny/2 whatever its size, and each of them may be: so what
+    underflow costs grows with the terms, however they are blocked. Sums do not underflow.
+    """
+    return gamma(height(terms), u) * size + (terms + 2) * tiny
+
+
 def error_bound(op: Any, inputs: Sequence[Any], **options: Any) -> Array:
     """How far `arithmetic="fast"` may be from the exact result, for each output: a bound known before computing.
 
-    Sums of t products keep gamma(h) * sum|x||w| + h * tiny with h = min(t, 512 + ceil(t/512)) + 2; selecting operators
-    are exact; smooth max and Lp add 4 units in the last place. `inputs` are the arrays of one call, `options` its own.
+    Sums of t products keep gamma(h) * sum|x||w| + (t + 2) * tiny with h = min(t, 512 + ceil(t/512)) + 2; selecting
+    operators are exact; smooth max and Lp add 4 units in the last place. `inputs` are the arrays of one call, `options`
+    its own.
 
     >>> import numpy as np, lunette as ln
     >>> x, w = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)
@@ -125,8 +135,7 @@ def _bound(kind: type[Op], op: Op, arrays: list[Array], options: tuple[Any, ...]
         if issubclass(kind, AvgPool)
         else apply(kind, [*counted, *missing], "fast", *ones)
     )
-    h = height(np.ceil(terms))
-    bound = gamma(h, u) * size + h * tiny
+    bound = sum_bound(np.ceil(terms), size, u, tiny)
     return np.asarray(bound + _spacing(size, info) / 2 if half else bound)
 
 

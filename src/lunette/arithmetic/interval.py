@@ -10,38 +10,41 @@ wherever what an operator declares allows, its bounds come from its compiled ker
 
 **The kernel's promise.** A term of a sum of t terms is rounded at most k = min(t, 512 + ceil(t/512)) times on its way
 into the result: once as a product, or as a quotient by the divisor, and in additions otherwise, of which no order of t
-terms has more than t-1, and the kernels' blocks no more than 511 + ceil(t/512). So with u the unit roundoff, tiny the
-least subnormal, g = k*u/(1 - k*u), and if no partial sum overflows,
+terms has more than t-1, and the kernels' blocks no more than 511 + ceil(t/512). A divisor that is no number of the
+dtype (a count of cells, padding included) is rounded itself, and k is one more. A product or a quotient that underflows
+is off by half of the least subnormal, tiny, whatever its size, and every term may be one. So with u the unit roundoff,
+g = k*u/(1 - k*u), and if no partial sum overflows,
 
-    |computed - exact| <= g * S + k*tiny,     S = the sum of the terms' absolute values.                            (1)
+    |computed - exact| <= g * S + t*tiny,     S = the sum of the terms' absolute values.                            (1)
 
 **Products.** Let every x lie within r of a centre c, every w within q of a centre d. Then |x*w - c*d| is at most
 r*|d| + (|c| + r)*q, and with y the kernel's result on the centres the truth is, for every point of the box, within
 
-    D = g*S + k*tiny + sum r*|d| + sum (|c|+r)*q,     S = sum |c|*|d|,     |y| <= (1+g)*S + k*tiny                  (2)
+    D = g*S + t*tiny + sum r*|d| + sum (|c|+r)*q,     S = sum |c|*|d|,     |y| <= (1+g)*S + t*tiny                  (2)
 
 of y. The ends y - R and y + R are rounded by at most u*(|y| + R), so R*(1-u) >= D + u*|y| is enough. R comes from the
 same kernel, on numbers that are not negative. By (1) the result of that is at least (1-g) times the exact sum, less
-k*tiny: dividing what goes in by (1-g), and by 1-u for every rounding on the way in and out, makes it large enough:
+t*tiny: dividing what goes in by (1-g), and by 1-u for every rounding on the way in and out, makes it large enough:
 
     R = K(A*|c| + B*r, |d|) + K(B*(|c| + r), q) + s,     B = 1/((1-g)*(1-u)**n),     A = (g + u*(1+g)) * B
 
 n = 6 counts the roundings of r, of its product with B, of the sum with A*|c|, two for adding s (which goes into the
 kernel as a bias, together with what the bias itself needs, or is added behind it), and the 1-u above. With a q it is
 n = 7: the sum of both kernels' results is one more; K(B*(|c|+r), q) alone has those of r, |c|+r, the product, q, that
-sum, and 1-u. s pays for underflow: k*tiny in each of three sums, and at most tiny for every product of a cell with A
-or B, times |d| or q. A partial sum that overflows leaves an infinity or a NaN in y, since no later term takes it away;
-there, and where R is not finite, the ends are infinite.
+sum, and 1-u. s pays for underflow: t*tiny in each of three sums, and at most tiny for every product of a cell with A or
+B, times |d| or q. It is one number for all outputs, also for those that have no term. A partial sum that overflows
+leaves an infinity or a NaN in y, since no later term takes it away; there, and where R is not finite, the ends are
+infinite.
 
 With h = k + 2 and gamma(h) = h*u/(1-h*u), A is at most gamma(h) as long as k*k*u < 1/4 (float32: 2000 terms one after
-another). So points give intervals no wider than 2*gamma(h)*S + 2 ulp. Boxes with point weights have the exact width and
-no more than 2*gamma(h+2)*sum (|x| + r)*|w| + 2 ulp, |x| the greatest magnitude in the box: u*|c| of it is what a centre
-between two neighbouring floats costs, the second r what the rounding of R itself may.
+another). So points give intervals no wider than 2*gamma(h)*S + 2*s + 2 ulp. Boxes with point weights have the exact
+width and no more than 2*gamma(h+2)*sum (|x| + r)*|w| + 2*s + 2 ulp, |x| the greatest magnitude in the box: u*|c| of it
+is what a centre between two neighbouring floats costs, the second r what the rounding of R itself may.
 
 **Terms of one sign** (sums, means): the exact ends are the sums of the lower ends and of the upper ends. By (1) the
-kernel's results on these are within g*M + k*tiny, M = the sum of the greatest magnitudes, of the exact ends, and moving
+kernel's results on these are within g*M + t*tiny, M = the sum of the greatest magnitudes, of the exact ends, and moving
 them outward by A*K(magnitudes) + s is enough, as above (n = 4: two roundings of that, and 1-u). Where no lower end is
-negative, M is the sum itself. Boxes are no more than 4*gamma(h)*M + 2 ulp too wide, points half of that.
+negative, M is the sum itself. Boxes are no more than 4*gamma(h)*M + 2*s + 2 ulp too wide, points half of the first.
 """
 
 from __future__ import annotations
@@ -352,15 +355,15 @@ def terms_of(op: Op, shapes: tuple[Any, ...], batch: int) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def factors(terms: int, dtype: np.dtype[Any], beside: int) -> tuple[Any, Any, int]:
-    """(A, B, k) of the proof above; A and B rounded up."""
-    k = roundings(terms)
+def factors(terms: int, dtype: np.dtype[Any], beside: int, divisors: int = 0) -> tuple[Any, Any]:
+    """A and B of the proof above, rounded up; `divisors` are the roundings of a divisor."""
+    k = roundings(terms) + divisors
     u = Fraction(float(np.finfo(dtype).eps)) / 2
     g = k * u / (1 - k * u)
     b = 1 / ((1 - g) * (1 - u) ** beside)
     a = (g + u * (1 + g)) * b
     up = [outward.rounded(e, e, dtype).hi[()] for e in (np.asarray(above(v)) for v in (a, b))]
-    return up[0], up[1], k
+    return up[0], up[1]
 
 
 def _sums(call: Call, terms: int, fixed: frozenset[int]) -> Bounder:
@@ -388,8 +391,8 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
         arrays[at] = x
         _kernel(call, arrays, y)
 
-    a, _, k = factors(terms, lo.dtype, 4)
-    s = np.finfo(lo.dtype).smallest_subnormal * lo.dtype.type(4 * (k + 1))
+    a, _ = factors(terms, lo.dtype, 4, call.bound.op.divisor_roundings(call.bound.shapes, lo.dtype))
+    s = np.finfo(lo.dtype).smallest_subnormal * lo.dtype.type(4 * (terms + 1))
     top = _move_apart(kernel, box.lo, box.hi, lo, hi, a, s)
     # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
     return Interval.between(lo, hi) if top < 2.0 ** (np.finfo(lo.dtype).maxexp // 2) else None
@@ -469,13 +472,13 @@ class _Products:
             return _kernel(call, arrays, y)
 
         wide_weights = second.lo is not second.hi
-        a, b, k = self.factors[wide_weights]
+        a, b = self.factors[wide_weights]
         c, carried, reach = self.once("carried", at[:1], boxes, lambda: _centre(first, a, b, "x", reach=wide_weights))
         d, q = second.lo, None
         if wide_weights:
             d, q, _ = _centre(second, dtype.type(0), dtype.type(1), "w")
         weight, greatest = self.once("weight", at[1:], boxes, lambda: _magnitudes(d, q))
-        s = dtype.type(self.tiny * (3 * k + 4 + terms * greatest))
+        s = dtype.type(self.tiny * (3 * terms + 4 + terms * greatest))
         middle, plus = None, None
         if added is not None:
             middle, plus = self.once("plus", (at[1], added), boxes, lambda: _beside(call, boxes[added], a, b, s))

@@ -56,7 +56,8 @@ def _(op: AvgPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
         return None
     divisor = float(op.divisor or 1)
     run, parameter = Run(op, bound, dtype), np.array([divisor], dtype)
-    numbers = mean_numbers(terms, divisor, dtype, _whole(op, bound.shapes))
+    divisors = op.divisor_roundings(bound.shapes, dtype)
+    numbers = mean_numbers(terms, divisor, dtype, _whole(op, bound.shapes), divisors)
     most = 2.0 ** (np.finfo(dtype).maxexp - 4) / (terms * max(1, 1 / divisor))
 
     def bounds(call: Call, boxes: Boxes) -> Interval | None:
@@ -135,9 +136,9 @@ def _whole(op: AvgPool, shapes: tuple[Any, ...]) -> float:
     return float(op.divisor or prod(int((t.inside if op.count_include_pad else t.count)[0]) for t in tables))
 
 
-def mean_numbers(terms: int, divisor: float, dtype: np.dtype[Any], whole: float = 0.0) -> Array:
+def mean_numbers(terms: int, divisor: float, dtype: np.dtype[Any], whole: float = 0.0, divisors: int = 0) -> Array:
     """(A, B, s, whole) for centres and radii of cells; underflow costs the quotient, and every cell's two products."""
-    a, b, _ = interval.factors(terms, dtype, 6)
+    a, b = interval.factors(terms, dtype, 6, divisors)
     tiny = float(np.finfo(dtype).smallest_subnormal)
     return np.array([a, b, _above(4 * tiny * (1 + terms * max(1.0, 1 / divisor)), dtype), whole], np.float64)
 

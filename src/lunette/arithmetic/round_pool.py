@@ -85,6 +85,8 @@ def _(op: AvgPool, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | Non
     (x,) = primals
     assert x is not None
     space = space_of(op, x)
+    if op.divisor is None and not op.countable(((1, *space),)):
+        return None
     g = at_windows(op, x, g)
     return pulled(task, task.kernels(_plain(op)).vjp, x, g, divisors_of(op, space), readers(op, space))
 
@@ -261,21 +263,24 @@ def _(op: AvgPool, task: Task, at: Shape, *arrays: Array | None) -> float:
     assert x is not None
     plane, o = _plane(task, op, at)
     row = _cut(x, plane, _view(op, o, space_of(op, x))).ravel()
-    return _nearest_share(row, np.full(row.size, _divisors(op, x)[o]), task.dtype)
+    return _nearest_share(row, [_divisor(op, x, o)] * row.size, task.dtype)
 
 
-def _divisors(op: AvgPool, x: Array) -> Array:
-    """What the sum of each window is divided by."""
-    return np.broadcast_to(divisors_of(op, space_of(op, x)), op.window.out(space_of(op, x)))
+def _divisor(op: AvgPool, x: Array, o: Shape) -> float | int:
+    """What the sum of a window is divided by, exactly: no float may have such a count."""
+    if op.divisor is not None:
+        return float(op.divisor)
+    tables = op.window.tables(space_of(op, x))
+    return prod(int((t.inside if op.count_include_pad else t.count)[p]) for t, p in zip(tables, o, strict=True))
 
 
-def _nearest_share(terms: Array, divisors: Array, dtype: np.dtype[Any]) -> float:
+def _nearest_share(terms: Array, divisors: Sequence[float | int], dtype: np.dtype[Any]) -> float:
     """The float nearest to a sum of quotients: of no terms it is zero."""
-    signs = np.copysign(1.0, terms) * np.copysign(1.0, divisors)
+    signs = np.copysign(1.0, terms) * np.copysign(1.0, np.array(divisors, float))
     if not np.isfinite(terms).all() or not terms.any():
         return nearest_sum(np.where(np.isfinite(terms), np.copysign(0.0, signs), signs * abs(terms)), dtype)
-    of: dict[float, list[float]] = {}
-    for term, divisor in zip(terms.tolist(), divisors.tolist(), strict=True):
+    of: dict[float | int, list[float]] = {}
+    for term, divisor in zip(terms.tolist(), divisors, strict=True):
         of.setdefault(divisor, []).append(term)
     return round_fraction(sum((exact_total(t) / Fraction(d) for d, t in of.items()), Fraction(0)), dtype)
 
@@ -292,8 +297,8 @@ def _(op: AvgPool, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -
     assert x is not None
     plane, i = _plane(task, op, at)
     sees = list(product(*_seeing(op, x, i)))
-    shares, divisors = at_windows(op, x, g)[plane], _divisors(op, x)
-    return _nearest_share(np.array([shares[o] for o in sees]), np.array([divisors[o] for o in sees]), task.dtype)
+    shares = at_windows(op, x, g)[plane]
+    return _nearest_share(np.array([shares[o] for o in sees]), [_divisor(op, x, o) for o in sees], task.dtype)
 
 
 def _seeing(op: Pool, x: Array, i: Shape) -> list[list[int]]:

@@ -34,7 +34,7 @@ RULES: dict[str, str] = {
     "nan": "A window that contains NaN is NaN; its index and derivative belong to the first NaN.",
     "infinity": "Infinities are ordinary values: the maximum of -inf is -inf, sums follow IEEE.",
     "index": "An index is the flat row-major place of the winner in its own unpadded channel plane.",
-    "accumulation": "A sum of t terms is within gamma(h) * sum|x||w| + h * tiny of the exact one, "
+    "accumulation": "A sum of t terms is within gamma(h) * sum|x||w| + (t+2) * tiny of the exact one, "
     f"h = min(t, {SUM_BLOCK} + ceil(t/{SUM_BLOCK})) + 2.",
     "precision": "A result is computed in the dtype of its input, or in a wider one.",
     "overflow": "The average and the norm of finite cells are finite where the exact result is.",

@@ -5,9 +5,9 @@ roots or exponentials, on floats where the data hold NaN or infinities. Large ca
 which gives the float64 nearest to the exact answer, or its float64 kernels where there are roots or exponentials. What
 an answer that is not exact may be off by is allowed to those who are compared with it.
 
-The bound of a sum of t terms is gamma(h) * sum|x||w| + h * tiny with h = min(t, 512 + ceil(t/512)) + 2: any order of
-summation in blocks keeps it, a running sum of 2**25 ones does not. float16 and bfloat16 are accumulated in float32 and
-rounded to 16 bits: once for a value, up to four times in a derivative that is composed of several calls.
+The bound of a sum of t terms is gamma(h) * sum|x||w| + (t+2) * tiny with h = min(t, 512 + ceil(t/512)) + 2: any order
+of summation in blocks keeps it, a running sum of 2**25 ones does not. float16 and bfloat16 are accumulated in float32
+and rounded to 16 bits: once for a value, up to four times in a derivative that is composed of several calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import flint
 import numpy as np
 
 from lunette import array, spec
-from lunette.arithmetic.error import gamma, height
+from lunette.arithmetic.error import gamma, height, sum_bound
 from lunette.conform.case import EMPTY_RULES, Case, Data
 from lunette.conform.data import DTYPES, limits
 from lunette.errors import LunetteError
@@ -341,11 +341,8 @@ def allowed(case: Case, data: Data, name: str, exact: Array, size: Array) -> Arr
     work = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
     u, tiny = _unit(work), float(limits(work).smallest_subnormal)
     t = terms(case, name)
-    if case.op in ANALYTIC:
-        bound = _analytic(case, data, exact, size, t, u) + 32 * tiny
-    else:
-        h = height(t)
-        bound = gamma(h, u) * size + h * tiny
+    analytic = case.op in ANALYTIC
+    bound = _analytic(case, data, exact, size, t, u) + 32 * tiny if analytic else sum_bound(t, size, u, tiny)
     if work != dtype:
         roundings = 2 if case.mode == "forward" else 4
         bound = bound + roundings * (_unit(dtype) * size + float(limits(dtype).smallest_subnormal))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import lunette as ln
-from lunette.arithmetic.error import gamma, height
+from lunette.arithmetic.error import sum_bound
 from lunette.demo.digits import Parameters
 from lunette.number import Array, each
 
@@ -123,8 +123,7 @@ def kernel_errors(p: Parameters, x: Array, channels: int) -> Errors:
     exact = ln.spec.conv(fractions(h), fractions(w), fractions(b), padding=1)
     size = ln.conv(np.abs(h[None]).astype(float), np.abs(w).astype(float), np.abs(b).astype(float), padding=1)[0]
     terms = w[0].size + 1
-    # Contract of the fast arithmetic: gamma(h) * sum|x||w| + h * tiny.
-    bound = gamma(height(terms), 2.0**-24) * size + height(terms) * 2.0**-149
+    bound = sum_bound(terms, size, 2.0**-24, 2.0**-149)  # what the fast arithmetic keeps
     gap = each(lambda y, v: abs(Fraction(float(y)) - v), fast.astype(object), exact)
     last = np.spacing(np.abs(exact.astype(float)).astype(np.float32)).astype(float)
     return Errors(gap.astype(float) / last, float((gap.astype(float) / bound).max()), terms)

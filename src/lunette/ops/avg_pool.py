@@ -92,17 +92,23 @@ class AvgPool(Pool):
         divisor = self.divisor or prod(int(t.inside.max()) for t in tables)
         return prod(int(t.count.max()) for t in tables) if 0 < divisor < 2**60 else None
 
+    def divisor_roundings(self, shapes: Shapes, dtype: np.dtype[Any]) -> int:
+        """A divisor that is given is a number of the dtype (`cast`), and so are counts that are small."""
+        most = prod(int(t.inside.max()) for t in self._tables(shapes))
+        return int(self.divisor is None and most > 2 ** (np.finfo(dtype).nmant + 1))
+
     def terms_back(self, shapes: Shapes, wrt: int) -> int | None:
         """The same for the VJP: the most windows that a cell is in."""
         if self.terms(shapes) is None:
             return None
         most = 1
         for t in self._tables(shapes):
-            windows = np.zeros(t.n + 1, np.int64)
-            for tap in range(int(t.count.max())):
-                at = np.asarray(t.first)[t.count > tap] + tap * t.step
-                np.add.at(windows, at, 1)
-            most *= int(windows.max())
+            # A window begins at its first cell, and ends a step behind its last: what has begun and not ended is open.
+            windows = np.zeros((t.n // t.step + 2, t.step), np.int64)
+            first, some = np.asarray(t.first), t.count > 0
+            np.add.at(windows.reshape(-1), first[some], 1)
+            np.add.at(windows.reshape(-1), (first + t.count * t.step)[some], -1)
+            most *= int(windows.cumsum(axis=0).max())
         return most
 
     # ---- kernels

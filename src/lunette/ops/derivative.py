@@ -174,6 +174,9 @@ class Vjp(Derivative):
     def terms(self, shapes: Shapes) -> int | None:
         return self.op.terms_back(shapes[:-1], self.wrt)
 
+    def divisor_roundings(self, shapes: Shapes, dtype: np.dtype[Any]) -> int:
+        return self.op.divisor_roundings(shapes[:-1], dtype)
+
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         kernels = self.op.kernels(dtype, batch, shapes[:-1]).vjp
         return Kernels(kernels[self.wrt] if kernels else None)

@@ -14,7 +14,7 @@ from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Shapes
 from lunette.ops.derivative import Differentiable
-from lunette.window import MOST_INSIDE, AxisTable, Cell, Shape, Window, is_sequence, spatial_axes
+from lunette.window import AxisTable, Cell, Shape, Window, is_sequence, spatial_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ class Pool(Differentiable):
         return dtype.char, _native.Pool(tables), batch * shapes[0][0]
 
     def countable(self, shapes: Shapes) -> bool:
-        """Whether 64 bits hold the cells of every window, padding included; if not, the specification counts them."""
-        return prod(int(t.inside.max()) for t in self._tables(shapes)) < MOST_INSIDE
+        """Whether float64 has the number of cells of every window, padding included; else the specification counts."""
+        return prod(int(t.inside.max()) for t in self._tables(shapes)) <= 2**53
 
     def _tables(self, shapes: Shapes) -> tuple[AxisTable, ...]:
         x = shapes[0]
