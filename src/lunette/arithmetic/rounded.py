@@ -401,7 +401,7 @@ def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
     if rational:
         values = by_specification(task.bound, exact)
         for at in map(tuple, np.argwhere(todo).tolist()):
-            y[at] = signed(round_fraction(Fraction(values[at]), task.dtype), floats[at])
+            y[at] = signed(Fraction(values[at]), task.dtype, floats[at])
         return y
     for bits in PRECISIONS:
         with precision(bits):
@@ -409,7 +409,8 @@ def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
             for at in map(tuple, np.argwhere(todo).tolist()):
                 v = decided_ball(values[at], task.dtype, last=bits == PRECISIONS[-1])
                 if v is not None:
-                    y[at], todo[at] = signed(v, floats[at]), False
+                    zero = values[at] == 0 and floats[at] == 0
+                    y[at], todo[at] = float(floats[at]) if zero else v, False
         if not todo.any():
             return y
     poles = todo & np.isinf(floats.astype(float))  # a logarithm of zero is in no ball
@@ -419,9 +420,9 @@ def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
     return y
 
 
-def signed(y: float, plain: Any) -> float:
-    """Zero with the sign that IEEE arithmetic gives it."""
-    return math.copysign(y, plain) if y == 0 and plain == 0 else y
+def signed(q: Fraction, dtype: np.dtype[Any], plain: Any) -> float:
+    """The float nearest to a rational; an exact zero, and nothing else, has the sign that IEEE arithmetic gives it."""
+    return float(plain) if q == 0 and plain == 0 else round_fraction(q, dtype)
 
 
 @nearest_at.register(Jvp)
