@@ -818,3 +818,13 @@ def test_logarithms_of_what_is_next_to_one_are_negative(dtype: Any, below: float
     for x, negative in ((np.array([0, below], dtype), True), (np.array([0, -np.inf], dtype), False)):
         y = ln.trace(ln.log_softmax, x).compile().run(x, arithmetic="rounded")
         assert y[0] == 0 and np.signbit(y[0]) == negative
+
+
+@pytest.mark.parametrize("pool", [partial(ln.lp_pool, p=1), partial(ln.avg_pool, divisor=1.0)])
+def test_what_pools_leave_in_doubt_is_rounded_once(pool: Any) -> None:
+    least = 2.0**-100  # float32 does not hold it beside 1, so the side of the middle that it decides is lost there
+    x = np.array([[[1, 2.0**-8, least]]], ml_dtypes.bfloat16)
+    assert float(pool(x, (3,), arithmetic="rounded")[0, 0, 0]) == 1 + 2.0**-7
+    # Many in doubt at once, which a norm computes plane by plane.
+    many = np.tile(x, (64, 1, 1))
+    assert (pool(many, (3,), arithmetic="rounded").astype(float) == 1 + 2.0**-7).all()
