@@ -49,6 +49,7 @@ Array = npt.NDArray[Any]
 Number = Any
 Ties = Literal["first", "all", "split"]
 EXACT: Final = (int, Fraction)
+CLOSED: Final = (Decimal, flint.fmpq, flint.arb)  # these meet ints, but not the Fractions that ints divide to
 OBJECT: Final = np.dtype(object)
 
 
@@ -597,8 +598,8 @@ def like(value: Number, cell: Number) -> Number:
                 return type(cell)(value)
             except OverflowError:
                 return type(cell)(math.inf if value > 0 else -math.inf)
-    if isinstance(value, int) and isinstance(cell, flint.arb):
-        return flint.arb(value)
+    if isinstance(value, int) and isinstance(cell, CLOSED):
+        return type(cell)(value)
     if isinstance(value, int) or (is_float(value) and not math.isfinite(value)):
         return Decimal(float(value)) if isinstance(cell, Decimal) and not isinstance(value, int) else value
     q = Fraction(value) if isinstance(value, Fraction) else Fraction(float(value))
@@ -909,4 +910,4 @@ def exact(values: npt.ArrayLike) -> Array:
 def zero_of(*arrays: Array | None) -> Number:
     """Zero in the number type of the first cell there is."""
     cell = next((a[(0,) * a.ndim] for a in arrays if a is not None and a.size), 0)
-    return like(0, cell) * 1 if is_float(primal(cell)) else 0
+    return like(0, cell) * 1 if is_float(primal(cell)) or isinstance(primal(cell), CLOSED) else 0
