@@ -425,9 +425,10 @@ def _rounded(a: Number, b: Number, outward: Outward, exactly: Callable[[Any, Any
 
 
 def _sum(a: Number, b: Number, outward: Outward) -> Number:
-    if is_infinite(a) or is_infinite(b):
+    ends = {float(v) for v in (a, b) if is_infinite(v)}  # what is finite may be too large for a float
+    if ends:
         # Opposite infinities: the sum may be anything, so this end goes to its own infinity.
-        return outward_infinity(outward) if math.isnan(s := float(a) + float(b)) else s
+        return outward_infinity(outward) if len(ends) == 2 else ends.pop()
     return _rounded(a, b, outward, lambda p, q: p + q)
 
 
@@ -435,7 +436,7 @@ def _product(a: Number, b: Number, outward: Outward) -> Number:
     if a == 0 or b == 0:  # zero times an unbounded end is still zero
         return 0 * (a if is_infinite(b) else b)
     if is_infinite(a) or is_infinite(b):
-        return float(a) * float(b)
+        return math.inf if (a > 0) == (b > 0) else -math.inf
     return _rounded(a, b, outward, lambda p, q: p * q)
 
 
