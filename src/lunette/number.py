@@ -596,7 +596,8 @@ def like(value: Number, cell: Number) -> Number:
     if is_float(cell):
         with np.errstate(all="ignore"):
             try:
-                return type(cell)(value)
+                # bfloat16 takes neither long ints nor Fractions.
+                return type(cell)(float(value) if type(cell).__module__ == "ml_dtypes" else value)
             except OverflowError:
                 return type(cell)(math.inf if value > 0 else -math.inf)
     if isinstance(value, int) and isinstance(cell, CLOSED):
