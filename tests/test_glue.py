@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -221,3 +222,22 @@ def test_what_is_beside_the_label_does_not_count(logits: Any, dtype: Any) -> Non
         assert (slope == 0).all()
     for _, t in (ln.jvp(f, (x,), (np.ones_like(x),)), program.jvp((x,), (np.ones_like(x),))):
         assert t == 0
+
+
+@pytest.mark.parametrize("number", [Fraction, Decimal, flint.fmpq, flint.arb, float])
+def test_what_pads_has_the_number_type_of_what_is_padded(number: Callable[[Any], Any]) -> None:
+    g = ln.Graph()
+    g.output(ln.mul(ln.pad(g.input((1,)), 1, 0.5), ln.pad(g.input((1,)), ((0, 2),), 2)))
+    y = g.eval([3], [5], number=number)
+    assert {type(v) for v in y} == {type(number(1))} and [float(v) for v in y] == [2.5, 6, 1]
+
+
+@pytest.mark.parametrize("number", [Fraction, Decimal, flint.fmpq, flint.arb, float])
+def test_averages_of_windows_without_cells_mix_with_every_number_type(number: Callable[[Any], Any]) -> None:
+    g = ln.Graph()
+    x, w = g.input((1, 1)), g.input((1, 1, 1))
+    h = ln.avg_pool(ln.conv(x, w, padding=2), (2,), stride=2)  # the first window holds zeros that read no cell
+    g.output(h * ln.reshape(w, (1,)) + ln.reshape(w, (1,)))
+    y = g.eval([[3]], [[[5]]], number=number)
+    assert [float(v) for v in y.flat] == [5, 42.5]
+    assert {type(v) for v in y.flat} == {type(number(1))}

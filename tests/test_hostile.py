@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -26,6 +27,7 @@ import fuzz
 import lunette
 from hostile import NUMBERS, RAGGED, SEQUENCES, foreign
 from lunette import ArgumentError, DTypeError, LunetteError, ShapeError
+from lunette.number import like
 from lunette.ops import ALL
 from lunette.window import Axis, first_multiple
 
@@ -496,3 +498,37 @@ def test_geometry_does_not_depend_on_batch_or_channels(
             texts |= shapes if "beta" not in options else set()
     texts.discard("None") if options.get("beta") == 0.0 else None
     assert len(texts) == 1 and "None" not in texts
+
+
+@pytest.mark.parametrize("arithmetic", ["fast", "rounded", "interval"])
+def test_derivatives_at_no_array_are_refused(arithmetic: str) -> None:
+    g = np.ones((1, 1, 4, 4), np.float32)
+    for c in (g, ln.Interval(g, g)):
+        for op, primals, cotangent, options in (
+            ("global_max_pool", (None,), c, {}),
+            ("smooth_max_pool", (None, 2.0), c, {"kernel": 2}),
+            ("conv_transpose", (None, c), g, {}),
+        ):
+            with pytest.raises(DTypeError, match=r"N1.*x=None"):
+                getattr(ln, f"{op}_vjp")(primals, cotangent, arithmetic=arithmetic, **options)
+
+
+@pytest.mark.parametrize("size", [2**40, 2**62])
+def test_boxes_of_exact_numbers_that_cannot_be_allocated_are_refused(size: int) -> None:
+    with pytest.raises(ShapeError, match=r"adaptive_avg_pool \(d=2\) \[N6\]"):
+        ln.adaptive_avg_pool(np.ones((2, 4, 2), object), (size, 1), arithmetic="interval")
+
+
+def test_every_number_has_a_bfloat16() -> None:
+    cell = ml_dtypes.bfloat16(1)
+    for number, near in ((10**400, math.inf), (-(2**70), -(2.0**70)), (Fraction(1, 3), 1 / 3), (10**39, math.inf)):
+        assert type(like(number, cell)) is ml_dtypes.bfloat16
+        assert like(number, cell) == ml_dtypes.bfloat16(near)
+
+
+def test_the_bound_of_what_overflows_is_infinite_and_quiet() -> None:
+    x = np.full((1, 1, 2), np.finfo(np.float64).max)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isinf(ln.error_bound("conv", (x, x))).all()
+        assert np.isinf(ln.error_bound("avg_pool", (x,), kernel=(2,))).all()

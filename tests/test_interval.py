@@ -1065,3 +1065,13 @@ def test_a_box_asks_for_bounds_in_every_arithmetic() -> None:
     x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
     for arithmetic in ("fast", "rounded", "interval"):
         assert ln.max_pool(Interval(x, x + 1), (2,), arithmetic=arithmetic) == Interval(x[..., 1::2], x[..., 1::2] + 1)
+
+
+@pytest.mark.parametrize("huge", [10**400, -(10**400), Fraction(10**400, 3), Fraction(1, 10**400), Decimal("1e400")])
+def test_infinite_ends_meet_numbers_that_no_float_holds(huge: Any) -> None:
+    box, exactly = Interval(huge, inf), Fraction(huge)
+    twice, square, line = box + huge, box * box, Interval(huge, huge) * Interval(-inf, inf)
+    assert 2 * exactly in twice and twice.hi == inf
+    assert exactly * exactly in square and square.hi == inf
+    assert (line.lo, line.hi) == (-inf, inf)
+    assert 2 * exactly in box - -huge and 1 in box / huge

@@ -766,3 +766,65 @@ def test_errors_are_measured_of_every_library_and_of_infinities() -> None:
     one = single([[[1, 2]]])
     named = ln.error_bound("smooth_max_pool", (one,), kernel=(2,), beta=3.0)
     assert (named == ln.error_bound("smooth_max_pool", (one, 3.0), kernel=(2,))).all()
+
+
+LEAST = 2.0**-1074
+
+
+def test_products_next_to_the_greatest_float_do_not_overflow_on_the_way() -> None:
+    root = 2.0**512 - 2.0**459  # its square is the greatest float but one
+    x, w = np.array([[[root, 3.0]]]), np.array([[[root, -1.0]]])
+    want = float.fromhex("0x1.ffffffffffffep+1023")
+    assert ln.conv(x, w, arithmetic="rounded").tolist() == [[[want]]]
+    assert ln.conv_transpose(x[..., :1], w, arithmetic="rounded").tolist() == [[[want, -root]]]
+    assert ln.conv_vjp((x, w), np.array([[[root]]]), arithmetic="rounded")[0].tolist() == [[[want, -root]]]
+    assert ln.trace(ln.linear, x, w[0]).compile().run(x, w[0], arithmetic="rounded").tolist() == [[[want]]]
+
+
+@pytest.mark.parametrize("op", ["max_pool", "avg_pool"])
+def test_shares_below_the_least_float_add_up(op: str) -> None:
+    options: dict[str, Any] = {"stride": 1, "arithmetic": "rounded"} | ({"ties": "split"} if op == "max_pool" else {})
+    vjp = partial(getattr(ln, f"{op}_vjp"), **options)
+    (halves,) = vjp((np.zeros((1, 1, 3)),), np.array([[[-LEAST, -LEAST]]]), kernel=(2,))
+    assert halves.tolist() == [[[0, -LEAST, 0]]] and np.signbit(halves).all()
+    # A quarter of the least float decides on which side of the middle of two floats a sum lies.
+    (quarters,) = vjp((np.zeros((1, 1, 6)),), np.array([[[1, 2.0**-53, LEAST]]]), kernel=(4,))
+    assert quarters[0, 0, 2:4].tolist() == [0.25 + 2.0**-54] * 2
+
+
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [
+        ("max_pool", {"kernel": (2,), "ties": "split"}),
+        ("adaptive_max_pool", {"output_size": (1,), "ties": "split"}),
+        ("global_max_pool", {"spatial": 1, "ties": "split"}),
+        ("smooth_max_pool", {"kernel": (2,), "beta": 1.0}),
+        ("avg_pool", {"kernel": (2,)}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_underflows_keeps_its_sign(op: str, options: dict[str, Any], dtype: Any) -> None:
+    least = np.finfo(dtype).smallest_subnormal
+    x, t = np.zeros((1, 1, 2), dtype), np.array([[[-least, 0]]], dtype)
+    y = getattr(ln, f"{op}_jvp")((x,), (t,), arithmetic="rounded", **options)
+    (g,) = getattr(ln, f"{op}_vjp")((x,), t[..., :1], arithmetic="rounded", **options)
+    for a in (y, g):
+        assert (a == 0).all() and np.signbit(a).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("below", [-800.0, -2500.0, -60000.0])
+def test_logarithms_of_what_is_next_to_one_are_negative(dtype: Any, below: float) -> None:
+    for x, negative in ((np.array([0, below], dtype), True), (np.array([0, -np.inf], dtype), False)):
+        y = ln.trace(ln.log_softmax, x).compile().run(x, arithmetic="rounded")
+        assert y[0] == 0 and np.signbit(y[0]) == negative
+
+
+@pytest.mark.parametrize("pool", [partial(ln.lp_pool, p=1), partial(ln.avg_pool, divisor=1.0)])
+def test_what_pools_leave_in_doubt_is_rounded_once(pool: Any) -> None:
+    least = 2.0**-100  # float32 does not hold it beside 1, so the side of the middle that it decides is lost there
+    x = np.array([[[1, 2.0**-8, least]]], ml_dtypes.bfloat16)
+    assert float(pool(x, (3,), arithmetic="rounded")[0, 0, 0]) == 1 + 2.0**-7
+    # Many in doubt at once, which a norm computes plane by plane.
+    many = np.tile(x, (64, 1, 1))
+    assert (pool(many, (3,), arithmetic="rounded").astype(float) == 1 + 2.0**-7).all()

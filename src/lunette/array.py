@@ -596,7 +596,8 @@ def samples(bound: Bound, arrays: Sequence[Array | None]) -> Iterator[tuple[Shap
 
 def by_specification(bound: Bound, arrays: Sequence[Array | None]) -> Array:
     """An operator on cells of any number type, batch axes included."""
-    y: Array = np.full(bound.out, 0, object)
+    y = allocate(bound.out, OBJECT)
+    y[...] = 0
     if bound.op.summed:
         return np.asarray(total([bound.op.spec(*one) for _, one in samples(bound, arrays)], y), object)
     for at, one in samples(bound, arrays):
@@ -660,6 +661,9 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
             return quick
         if _is_other(arithmetic) or _is_boxed(primals) or _is_boxed((cotangent,)):
             at = request_at(function, kind, primals, options)
+            if at.operands[0] is None:
+                with speaking(kind.name):
+                    cells_of(None, kind.arrays[0])  # refuses it, as every other call does
             bound = bind(kind, [None if a is None else outline(a) for a in at.operands], 2, at.options)
             with speaking(kind.name, bound.d):
                 check_cotangent(cotangent, bound.out)

@@ -49,6 +49,7 @@ Array = npt.NDArray[Any]
 Number = Any
 Ties = Literal["first", "all", "split"]
 EXACT: Final = (int, Fraction)
+CLOSED: Final = (Decimal, flint.fmpq, flint.arb)  # these meet ints, but not the Fractions that ints divide to
 OBJECT: Final = np.dtype(object)
 
 
@@ -424,9 +425,10 @@ def _rounded(a: Number, b: Number, outward: Outward, exactly: Callable[[Any, Any
 
 
 def _sum(a: Number, b: Number, outward: Outward) -> Number:
-    if is_infinite(a) or is_infinite(b):
+    ends = {float(v) for v in (a, b) if is_infinite(v)}  # what is finite may be too large for a float
+    if ends:
         # Opposite infinities: the sum may be anything, so this end goes to its own infinity.
-        return outward_infinity(outward) if math.isnan(s := float(a) + float(b)) else s
+        return outward_infinity(outward) if len(ends) == 2 else ends.pop()
     return _rounded(a, b, outward, lambda p, q: p + q)
 
 
@@ -434,7 +436,7 @@ def _product(a: Number, b: Number, outward: Outward) -> Number:
     if a == 0 or b == 0:  # zero times an unbounded end is still zero
         return 0 * (a if is_infinite(b) else b)
     if is_infinite(a) or is_infinite(b):
-        return float(a) * float(b)
+        return math.inf if (a > 0) == (b > 0) else -math.inf
     return _rounded(a, b, outward, lambda p, q: p * q)
 
 
@@ -594,11 +596,12 @@ def like(value: Number, cell: Number) -> Number:
     if is_float(cell):
         with np.errstate(all="ignore"):
             try:
-                return type(cell)(value)
+                # bfloat16 takes neither long ints nor Fractions.
+                return type(cell)(float(value) if type(cell).__module__ == "ml_dtypes" else value)
             except OverflowError:
                 return type(cell)(math.inf if value > 0 else -math.inf)
-    if isinstance(value, int) and isinstance(cell, flint.arb):
-        return flint.arb(value)
+    if isinstance(value, int) and isinstance(cell, CLOSED):
+        return type(cell)(value)
     if isinstance(value, int) or (is_float(value) and not math.isfinite(value)):
         return Decimal(float(value)) if isinstance(cell, Decimal) and not isinstance(value, int) else value
     q = Fraction(value) if isinstance(value, Fraction) else Fraction(float(value))
@@ -909,4 +912,4 @@ def exact(values: npt.ArrayLike) -> Array:
 def zero_of(*arrays: Array | None) -> Number:
     """Zero in the number type of the first cell there is."""
     cell = next((a[(0,) * a.ndim] for a in arrays if a is not None and a.size), 0)
-    return like(0, cell) * 1 if is_float(primal(cell)) else 0
+    return like(0, cell) * 1 if is_float(primal(cell)) or isinstance(primal(cell), CLOSED) else 0

@@ -91,7 +91,8 @@ def error_bound(op: Any, inputs: Sequence[Any], **options: Any) -> Array:
     named = dict(zip(kind.arrays, arrays, strict=False))
     bound = bound_of(op, [a.shape for a in arrays], {n: v for n, v in options.items() if n not in named})
     ordered = _ordered(op, kind, options, named)
-    return _bound(kind, bound.op, arrays, ordered, dtype)
+    with np.errstate(all="ignore"):  # where a sum of magnitudes overflows, nothing is known: the bound is infinite
+        return _bound(kind, bound.op, arrays, ordered, dtype)
 
 
 def _ordered(op: Any, kind: type[Op], options: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -135,7 +135,9 @@ def nearest_dot(a: Array, b: Array, dtype: np.dtype[Any], *more: float) -> float
         slack = (bound + abs(s)) * (2 * p.size.bit_length() + 8) * 2.0**-53
         low, high = nearest(np.array([s - slack, s + slack]), dtype)
         return float(low) if low == high and low != 0 and math.isfinite(low) else nearest_sum(p, dtype, *more)
-    plain = np.isfinite(p) & (abs(a) < 2.0**900) & (abs(b) < 2.0**900) & ((abs(p) > 2.0**-900) | (a == 0) | (b == 0))
+    # The product of the high halves of a and b may exceed p, so p must not be near the greatest float either.
+    plain = (abs(p) < 2.0**1000) & (abs(a) < 2.0**900) & (abs(b) < 2.0**900)
+    plain &= (abs(p) > 2.0**-900) | (a == 0) | (b == 0)
     if plain.all():
         p, rest = product(a, b)
         # The low parts are zeros of either sign where products are exact: only those of other terms count.

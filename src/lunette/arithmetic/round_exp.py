@@ -17,7 +17,7 @@ from lunette import outward
 from lunette.arithmetic.exact import FAR, round_fraction
 from lunette.arithmetic.interval import Bounder, Boxes, bounder_of, refuse_nan
 from lunette.arithmetic.pairs import DOUBLE, Pairs, Reads, exponential, gathered, logarithm
-from lunette.arithmetic.rounded import Task, nearest_at, nearest_everywhere, signed, sum_of, whole
+from lunette.arithmetic.rounded import Task, nearest_at, nearest_everywhere, sum_of, whole
 from lunette.arithmetic.sums import Sum, nearest
 from lunette.array import Call
 from lunette.number import Array, Interval, above, below, each
@@ -146,7 +146,8 @@ def _(op: AlongAxis, task: Task, at: Shape, *arrays: Array | None) -> float:
     if op.logarithm and np.isfinite(row[there]).all() and (row[there] < row.max() - FAR_BELOW).sum() == there.sum() - 1:
         # The exact difference to the greatest cell, less a number so small that only its sign matters.
         exact = Fraction(float(row[at[op.axis]])) - Fraction(float(row.max()))
-        return signed(round_fraction(exact - Fraction(2) ** -FAR, task.dtype), 0.0)
+        alone = there.sum() == 1
+        return round_fraction(exact if alone else exact - Fraction(2) ** -FAR, task.dtype)
     return float(_alone(replace(op, axis=0), task, row[there])[int(there[: at[op.axis]].sum())])
 
 

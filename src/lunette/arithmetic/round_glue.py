@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from lunette.arithmetic.exact import exact_total, nearest_dot, nearest_sum, round_fraction
+from lunette.arithmetic.exact import exact_total, nearest_dot, nearest_sum
 from lunette.arithmetic.rounded import Task, finite, nearest_at, nearest_everywhere, one_by_one, signed, sum_of
 from lunette.arithmetic.sums import Outer, Sum
 from lunette.number import Array
@@ -88,4 +88,4 @@ def _(op: Reduction, task: Task, at: Shape, *arrays: Array | None) -> float:
     if isinstance(op, SumOf) or not np.isfinite(row).all():  # infinities and NaN are their own mean
         return nearest_sum(row, task.dtype)
     value = exact_total(row.tolist()) / row.size
-    return signed(round_fraction(value, task.dtype), float(row.mean()))
+    return signed(value, task.dtype, float(row.mean()))

@@ -227,10 +227,10 @@ def _nearest_value(
     if not finite and not math.isfinite(plain):
         return plain
     if _is_rational(op):
-        return signed(round_fraction(Fraction(value(*(cells_as(a, _exact_or_strange) for a in arrays))), dtype), plain)
+        return signed(Fraction(value(*(cells_as(a, _exact_or_strange) for a in arrays))), dtype, plain)
     rational = exactly() if finite else None
     if rational is not None:
-        return signed(round_fraction(rational, dtype), plain)
+        return signed(rational, dtype, plain)
     balls = [cells_as(a, flint.arb) for a in arrays]
     return nearest_of_balls(lambda: value(*balls), dtype, is_value, op.name)
 

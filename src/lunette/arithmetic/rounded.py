@@ -94,7 +94,7 @@ def rounded(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -
     known = _known(kind, operands, options)
     if known is not None:
         bound, driver = known
-        return _completed(bound, driver(*operands), operands)
+        return _completed(Task(bound, operands[0].dtype), driver(*operands), operands)
     call = prepare(Request(kind, tuple(operands), "rounded", options))
     if call.dtype == OBJECT and any(isinstance(v, float) for a in call.arrays if a is not None for v in a.flat):
         return _of_floats(kind, call, options)
@@ -161,7 +161,7 @@ def round_call(call: Call) -> Array:
         return np.empty(bound.out, dtype)
     driver = DRIVERS.get(bound) or DRIVERS.keep(bound, driver_of(bound.op, bound, dtype))
     if driver is not None:
-        return _completed(bound, driver(*call.arrays), call.arrays)
+        return _completed(Task(bound, dtype), driver(*call.arrays), call.arrays)
     if _is_planar(bound.op) and (dtype != DOUBLE or _is_curved(bound.op)):
         return _by_planes(bound, dtype, call.arrays)
     integers = bound.op.integers
@@ -184,10 +184,12 @@ def _round(task: Task, arrays: Arrays) -> Array:
     return _finished(task, y, doubt, *arrays)
 
 
-def _completed(bound: Bound, decided: Decided, arrays: Arrays) -> Array:
-    """What a driver gave: planes where it leaves much in doubt once more in the fine way, the rest cell by cell."""
-    y, doubt = decided
-    task = Task(bound, y.dtype)
+def _completed(task: Task, decided: Decided, arrays: Arrays) -> Array:
+    """What a driver gave: planes where it leaves much in doubt once more in the fine way, the rest cell by cell.
+
+    A driver gives float16 and bfloat16 as float32; what is in doubt is rounded once, to the dtype of the task.
+    """
+    (y, doubt), bound = decided, task.bound
     if doubt.size <= FEW or not _is_curved(bound.op):
         return _finished(task, y, doubt, *arrays)
     x, *more = arrays
@@ -199,7 +201,7 @@ def _completed(bound: Bound, decided: Decided, arrays: Arrays) -> Array:
     part = replace(bound, batch=(some.size,), shapes=shapes, out=(some.size, *bound.op.shape(*shapes)))
     planes = x.reshape(-1, 1, *x.shape[lead:])[some]
     with computing(type(bound.op), bound.d, *arrays):
-        y.reshape(-1, cells)[some] = _by_planes(part, y.dtype, [planes, *more]).reshape(-1, cells)
+        y.reshape(-1, cells)[some] = _by_planes(part, task.dtype, [planes, *more]).reshape(-1, cells)
     COUNTS["outputs"] += y.size - some.size * cells
     return y
 
@@ -401,7 +403,7 @@ def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
     if rational:
         values = by_specification(task.bound, exact)
         for at in map(tuple, np.argwhere(todo).tolist()):
-            y[at] = signed(round_fraction(Fraction(values[at]), task.dtype), floats[at])
+            y[at] = signed(Fraction(values[at]), task.dtype, floats[at])
         return y
     for bits in PRECISIONS:
         with precision(bits):
@@ -409,7 +411,8 @@ def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
             for at in map(tuple, np.argwhere(todo).tolist()):
                 v = decided_ball(values[at], task.dtype, last=bits == PRECISIONS[-1])
                 if v is not None:
-                    y[at], todo[at] = signed(v, floats[at]), False
+                    zero = values[at] == 0 and floats[at] == 0
+                    y[at], todo[at] = float(floats[at]) if zero else v, False
         if not todo.any():
             return y
     poles = todo & np.isinf(floats.astype(float))  # a logarithm of zero is in no ball
@@ -419,9 +422,9 @@ def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
     return y
 
 
-def signed(y: float, plain: Any) -> float:
-    """Zero with the sign that IEEE arithmetic gives it."""
-    return math.copysign(y, plain) if y == 0 and plain == 0 else y
+def signed(q: Fraction, dtype: np.dtype[Any], plain: Any) -> float:
+    """The float nearest to a rational; an exact zero, and nothing else, has the sign that IEEE arithmetic gives it."""
+    return float(plain) if q == 0 and plain == 0 else round_fraction(q, dtype)
 
 
 @nearest_at.register(Jvp)

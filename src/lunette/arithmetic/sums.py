@@ -100,7 +100,9 @@ class Sum:
             some = Sum(np.where(beyond, 0.0, self.hi), np.where(beyond, 0.0, self.lo), self.width).over(divisor)
             return replace(some, radius=np.where(beyond, np.inf, some.width))
         if exact:
-            return Sum(q, self.lo / divisor, self.width / size)
+            lo = self.lo / divisor
+            lost = (q * divisor != self.hi) | (lo * divisor != self.lo)  # underflow rounds even halves
+            return Sum(q, lo, self.width / size + LOST * lost)
         # The remainder of a rounded quotient is a float; with lo it is divided once more, and what is left looked at.
         rest, dropped = two_sum(_remainder(self.hi, q, divisor), self.lo)
         lo = rest / divisor

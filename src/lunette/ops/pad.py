@@ -18,7 +18,7 @@ import numpy as np
 
 from lunette import _native
 from lunette.errors import ArgumentError, shown
-from lunette.number import Array, like, zero_of
+from lunette.number import Array, like
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.glue import Layout, make, shape_of, strides
 from lunette.ops.unary import check_number
@@ -62,8 +62,8 @@ class Pad(Layout):
     def spec(self, *arrays: Array | None) -> Array:
         (x,) = arrays
         assert x is not None and self.step is not None
-        zero = zero_of(x)
-        y: Array = np.full(self.shape(x.shape), like(self.value, zero), object)
+        fill = like(self.value, x[(0,) * x.ndim]) if x.size else self.value
+        y: Array = np.full(self.shape(x.shape), fill, object)
         if x.size:
             y[_all(_windows(self.padding, x.shape, self.step))] = x
         return y
