@@ -7,7 +7,6 @@ computed for every output; nothing is tuned. LUNETTE_ISA chooses the instruction
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -385,14 +384,11 @@ def test_a_sum_is_minus_zero_if_every_term_is(kind: type[Op]) -> None:
 
 
 @pytest.mark.parametrize(("stride", "dilation"), [(16000, 1), (16000, 3), (4000, 1)])
-def test_planning_costs_no_more_than_summing(stride: int, dilation: int) -> None:
-    """A kernel has as many residues modulo the stride as cells: to look for each among all took seconds."""
+def test_a_kernel_with_as_many_residues_as_cells(stride: int, dilation: int) -> None:
+    """Modulo the stride: each is a line of its own in the copy that is summed."""
     kernel = 16000
     x = np.arange(3 * kernel * dilation, dtype=np.float32)[None] % 7
     w = np.arange(kernel, dtype=np.float32)[None, None] % 3
     y = ln.conv(x, w, stride=stride, dilation=dilation)
     starts = range(0, x.shape[1] - (kernel - 1) * dilation, stride)
     assert y[0].tolist() == [x[0, i::dilation][:kernel] @ w[0, 0] for i in starts]  # whole numbers below 2^24
-    began = time.perf_counter()
-    ln.conv(x, w, stride=stride, dilation=dilation)
-    assert time.perf_counter() - began < 1
