@@ -132,36 +132,36 @@ void depthwise_dots(const Work<T>& w, const T* copy, const int32_t* off, const T
     constexpr i64 L = lanes<T>;
     // Lanes one after another, and blocks of vectors, and then the tiles of a Ladder.
     static_assert(dot_vectors + L + 2 * most_tile_vectors / dot_vectors + Ladder::few < sum_block);
-    i64 pitch = w.p.z.col().out, vectors = 0;
-    Vector<T> acc[N];
-    auto flush = [&] {
+    i64 pitch = w.p.z.col().out, i = 0, l = 0;
+    while (i < w.runs.size) {
+        Vector<T> acc[N];
+        for (int t = 0; t < N; ++t) acc[t] = broadcast(T(-0.0));
+        for (i64 left = dot_vectors; i < w.runs.size && left > 0;) {
+            const Run& run = w.runs[i];
+            const T *x = copy + run.from, *y = g + run.to;
+            i64 end = least(run.length, l + left * L);
+            left -= up(end - l, L);
+            for (; l < end; l += L) {
+                Vector<T> v;
+                if (pitch == 1 && l + L <= run.length) {
+                    v = load(y + l);
+                } else {
+                    T some[lanes<T>] = {};
+                    for (i64 j = 0; j < least(L, run.length - l); ++j) some[j] = y[(l + j) * pitch];
+                    v = load(some);
+                }
+#pragma GCC unroll 16
+                for (int t = 0; t < N; ++t) acc[t] += v * load(x + off[t] + l);
+            }
+            if (l >= run.length) ++i, l = 0;
+        }
         for (int t = 0; t < N; ++t) {
             T s = T(-0.0);
-            for (i64 l = 0; l < L; ++l) s += acc[t][l];
+            for (i64 k = 0; k < L; ++k) s += acc[t][k];
             sums[t] = fresh ? s : sums[t] + s;
-            acc[t] = broadcast(T(-0.0));
         }
-        fresh = false, vectors = 0;
-    };
-    for (int t = 0; t < N; ++t) acc[t] = broadcast(T(-0.0));
-    for (i64 i = 0; i < w.runs.size; ++i) {
-        const Run& run = w.runs[i];
-        const T *x = copy + run.from, *y = g + run.to;
-        for (i64 l = 0; l < run.length; l += L) {
-            if (++vectors > dot_vectors) flush(), vectors = 1;
-            Vector<T> v;
-            if (pitch == 1 && l + L <= run.length) {
-                v = load(y + l);
-            } else {
-                T some[lanes<T>] = {};
-                for (i64 j = 0; j < least(L, run.length - l); ++j) some[j] = y[(l + j) * pitch];
-                v = load(some);
-            }
-#pragma GCC unroll 16
-            for (int t = 0; t < N; ++t) acc[t] += v * load(x + off[t] + l);
-        }
+        fresh = false;
     }
-    flush();
 }
 
 template <class T>

@@ -153,13 +153,15 @@ void max_pool_jvp(const Pool& pool, i64 planes, const T* x, const T* t, T* dy, T
         return over_parts(pool, planes, [&](i64 p0, i64 p1, i64, i64) {
             one_window_jvp(p1 - p0, n, x + p0 * n, t + p0 * n, dy + p0, ties);
         });
-    max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T* best, const auto* place) {
+    if (ties == Ties::first)
+        return max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T*, const auto* place) {
+            const T* tp = t + p * pool.cells_in;
+            T* to = dy + p * pool.cells_out + o;
+            for (i64 q = 0; q < count; ++q) to[q] = tp[place[q]];
+        });
+    max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T* best, const auto*) {
         const T *xp = x + p * pool.cells_in, *tp = t + p * pool.cells_in;
         T* to = dy + p * pool.cells_out + o;
-        if (ties == Ties::first) {
-            for (i64 q = 0; q < count; ++q) to[q] = tp[place[q]];
-            return;
-        }
         for (i64 q = 0; q < count; ++q) {
             LongSum<T> sum;
             i64 winners = 0;
