@@ -165,7 +165,7 @@ def smooth(x: tuple[int, ...], window: int, *, wild: float = 0.0, **options: Any
         return value
 
     def back(g: Array, a: str) -> Any:
-        return ln.smooth_max_pool_vjp((primal(g),), g, beta=1.0, arithmetic=a, **options)[0].reshape(-1)[:1]
+        return ln.smooth_max_pool_vjp((primal(g),), g, beta=1.0, arithmetic=a, **options)[0].reshape(-1)[990:991]
 
     yield "dx", Problem(y, back, 1 / window, roundings=16, arithmetics=())
 
@@ -216,7 +216,7 @@ def every() -> Iterator[tuple[str, Problem]]:
         "conv_transpose by columns": conv_transpose((1, 900, 3, 3), (900, 5, 4, 4), stride=2, padding=1),
         "conv_transpose batch": conv_transpose((1500, 2, 2), (2, 2, 2), stride=2),
         "few cells": compiled((1, 9000, 2, 2), (80, 9000, 1, 1)),
-        "few cells, blocks of taps": compiled((1, 500, 13, 13), (40, 500, 13, 13), padding=((0, 1), (0, 1))),
+        "few cells, blocks of taps": compiled((1, 590, 13, 13), (40, 590, 13, 13), padding=((0, 1), (0, 1))),
         "many cells": compiled((1, 1500, 40), (16, 1500, 3)),
         "avg row": avg((1, 1, 3000), kernel=(2500,), stride=7),
         "avg tall": avg((1, 1, 2000, 3), kernel=(1500, 2), stride=(1, 1)),
@@ -230,7 +230,7 @@ def every() -> Iterator[tuple[str, Problem]]:
         "global": mean_of_bins((2, 1, 64, 64), (1, 1)),
         "max row": greatest((1, 1, 1700), (0, 0, 850), kernel=(800,), stride=1),
         "max short row": greatest((1, 1, 90), (0, 0, 40), kernel=(40,), stride=1),
-        "max tall": greatest((1, 1, 1600, 520), (0, 0, 800, 17), kernel=(700, 1), stride=1),
+        "max tall": greatest((1, 1, 1600, 520), (0, 0, 690, 0), kernel=(700, 1), stride=1),
         "max all": greatest((1, 1, 1700), (0, 0, 850), ties="all", kernel=(800,), stride=1),
         "max split": greatest((1, 1, 1700), (0, 0, 850), ties="split", kernel=(800,), stride=1),
         "max clipped at both ends": greatest((1, 1, 2), (0, 0, 1), kernel=(3000,), stride=1, dilation=2, padding=5998),
@@ -239,7 +239,7 @@ def every() -> Iterator[tuple[str, Problem]]:
         "norm of a short row": norm((1, 1, 90), 1.0, kernel=(40,), stride=1),
         "norm of subnormals": norm((1, 1, 2000), 0, kernel=(900,), stride=1),
         "norm clipped at both ends": norm((1, 1, 2), 1.0, kernel=(3000,), stride=1, dilation=2, padding=5998),
-        "smooth": smooth((1, 1, 2048), 512, kernel=(512,), stride=1),
+        "smooth": smooth((1, 1, 2000), 1024, kernel=(1024,), stride=1),
         "smooth wild": smooth((1, 1, 2000), 1024, wild=1e30, kernel=(1024,), stride=1),
         "slope": slope((1, 1, 2000, 8)),
         "slope of planes": slope((4000, 1, 1, 2)),
@@ -273,50 +273,50 @@ def places(size: int) -> list[int]:
     return sorted({0, 1, size // 3, size // 2, size - 1} & set(range(size)))
 
 
+NEAR = 600  # cells on either side of the 1: about a block of terms
+
+
 @cache
-def counted(problem: Problem) -> tuple[Array, dict[int, Array]]:
-    """How many terms each result has, and, for each place of the 1, whether that is one of them."""
+def counted(problem: Problem) -> tuple[Array, dict[int, tuple[Array, Array]]]:
+    """How many terms each result has; and, for each place of the 1, whether it is one of them, and how many near it."""
 
     def counts(a: Array) -> Array:
         return np.rint(np.asarray(problem.f(a, "fast")) / problem.coefficient)
 
-    hits = {}
+    found = {}
     for at in places(int(np.prod(problem.shape))):
-        one = np.zeros(problem.shape)
+        one, near = np.zeros(problem.shape), np.zeros(problem.shape)
         one.reshape(-1)[at] = 1
-        hits[at] = counts(one)
-    return counts(np.ones(problem.shape)), hits
+        near.reshape(-1)[max(at - NEAR, 0) : at + NEAR] = 1
+        found[at] = counts(one), counts(near - one)
+    return counts(np.ones(problem.shape)), found
 
 
-def data(problem: Problem, dtype: Any, part: float, sign: int) -> Iterator[tuple[Array, Array, Array, Array]]:
-    """Data, and for each result how many terms it has, and whether the 1 is one of them; and e."""
-    e = dtype(float(np.finfo(dtype).eps) / 2 * 0.999 / part)
-    terms, hits = counted(problem)
-    for at, hit in hits.items():
-        given = np.full(problem.shape, sign * e, dtype)
-        given.reshape(-1)[at] = 1
-        yield given, terms, hit, np.asarray(e, np.float64)
-
-
-def check(problem: Problem, dtype: Any, part: float, sign: int) -> None:
+def check(problem: Problem, dtype: Any, near: float, far: float, sign: int) -> None:
+    """The bound, of a 1 among numbers of so many parts of e near it and further away."""
     u, tiny = float(np.finfo(dtype).eps) / 2, float(np.finfo(dtype).smallest_subnormal)
-    for given, terms, hit, e in data(problem, dtype, part, sign):
-        c = abs(problem.coefficient)
+    e, d = (dtype(u * 0.999 / part) for part in (near, far))
+    terms, found = counted(problem)
+    for at, (hit, beside) in found.items():
+        given = np.full(problem.shape, sign * d, dtype)
+        given.reshape(-1)[max(at - NEAR, 0) : at + NEAR] = sign * e
+        given.reshape(-1)[at] = 1
         y = np.asarray(problem.f(given, "fast"))
         assert y.dtype == dtype and y.shape == terms.shape
         # Exactly (y - 1) - e*n, but for a rounding far below the bound: y and 1 are near, or the 1 is not there.
-        gap = abs((y.astype(np.float64) / problem.coefficient - hit) - sign * e * (terms - hit))
+        rest = float(e) * beside + float(d) * (terms - hit - beside)
+        gap = abs((y.astype(np.float64) / problem.coefficient - hit) - sign * rest)
         h = height(terms) + problem.roundings
-        bound = gamma(h, u) * (e * (terms - hit) + hit) + h * tiny / c
+        bound = gamma(h, u) * (rest + hit) + h * tiny / abs(problem.coefficient)
         worst = np.unravel_index(np.argmax(gap - bound), gap.shape)
         assert (gap <= bound * (1 + 2.0**-20)).all(), (
             f"{gap[worst] / bound[worst]:.2f} times the bound of {terms[worst]:.0f} terms at {worst}"
         )
 
 
-def exact_at(problem: Problem, at: Any, terms: Array, hit: Array, e: Array, sign: int) -> Fraction:
+def exact_at(problem: Problem, at: Any, terms: Array, hit: Array, e: float) -> Fraction:
     n = int(terms[at] - hit[at])
-    return (sign * Fraction(float(e)) * n + int(hit[at])) * Fraction(problem.coefficient)
+    return (Fraction(e) * n + int(hit[at])) * Fraction(problem.coefficient)
 
 
 def some(shape: tuple[int, ...], hit: Array) -> list[Any]:
@@ -328,30 +328,35 @@ def some(shape: tuple[int, ...], hit: Array) -> list[Any]:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_no_sum_is_longer_than_the_bound_says(problem: Problem, dtype: Any) -> None:
-    for part in (1, 16, 320, 512):
+    # All of them lost beside the 1; whole blocks lost; a block lost beside the 1, and the sums of others beside that.
+    for near, far in ((1, 1), (16, 16), (320, 320), (512, 512), (1, 170), (1, 320)):
         for sign in (1, -1):
-            check(problem, dtype, part, sign)
+            check(problem, dtype, near, far, sign)
 
 
 @pytest.mark.parametrize("problem", SPARSE)
 def test_nor_where_few_of_the_terms_are_there(problem: Problem) -> None:
-    check(problem, np.float32, 1, 1)
+    check(problem, np.float32, 1, 1, 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_boxes_hold_the_exact_sum_and_rounded_is_next_to_it(problem: Problem, dtype: Any) -> None:
-    given, terms, hit, e = next(iter(data(problem, dtype, 1, 1)))
+    e = dtype(float(np.finfo(dtype).eps) / 2 * 0.999)
+    terms, found = counted(problem)
+    hit = found[0][0]
+    given = np.full(problem.shape, e, dtype)
+    given.reshape(-1)[0] = 1
     if "interval" in problem.arithmetics:
         box = problem.f(given, "interval")
         for at in some(terms.shape, hit):
-            exact = exact_at(problem, at, terms, hit, e, 1)
+            exact = exact_at(problem, at, terms, hit, float(e))
             assert Fraction(float(box.lo[at])) <= exact <= Fraction(float(box.hi[at]))
     if "rounded" in problem.arithmetics:
         y = np.asarray(problem.f(given, "rounded"))
         for at in some(terms.shape, hit):
             # float32: the sum of so few numbers of 24 bits is exact in float64, and is rounded once.
-            assert y[at] == dtype(float(exact_at(problem, at, terms, hit, e, 1)))
+            assert y[at] == dtype(float(exact_at(problem, at, terms, hit, float(e))))
 
 
 def test_zeros_keep_their_sign_however_windows_lie() -> None:
