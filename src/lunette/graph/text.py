@@ -79,10 +79,16 @@ def line(graph: Graph, at: int) -> str:
     parts = ["None" if i is None else f"%{i}" for i in n.inputs]
     while parts and parts[-1] == "None":
         parts.pop()
-    for (name, default), value in zip(options_of(n.kind).items(), n.options, strict=True):
+    return f"{n.kind.name}({', '.join([*parts, *written_options(n.kind, n.options)])})"
+
+
+def written_options(kind: type[Op], options: Sequence[Any]) -> list[str]:
+    """`name=literal` for every option that is not as the operator has it by default."""
+    parts = []
+    for (name, default), value in zip(options_of(kind).items(), options, strict=True):
         if repr(value) != repr(default):  # 1, 1.0 and True are equal, and so are 0.0 and -0.0
             parts.append(f"{name}={value!r}" if isinstance(value, str | type(None)) else f"{name}={number(value)}")
-    return f"{n.kind.name}({', '.join(parts)})"
+    return parts
 
 
 def number(value: Any) -> str:
@@ -189,15 +195,20 @@ def _arguments(graph: Graph, kind: type[Op], row: int, inside: str) -> tuple[lis
     if (wrong := _wrong_operands(kind, operands)) is not None:
         raise refuse(*wrong, f"Line {row + 1}: {shown(inside)}.")
     try:
-        call = ast.parse(f"f({rest})", mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-            raise ValueError
-        options = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-        if len(options) != len(call.keywords):
-            raise ValueError
-        return operands, options
+        return operands, read_options(rest)
     except UNREADABLE:
         raise refuse("variables and literals as arguments", f"line {row + 1}: {shown(inside)}") from None
+
+
+def read_options(text: str) -> dict[str, Any]:
+    """`name=literal, ...` as a dict; anything else is one of the errors UNREADABLE."""
+    call = ast.parse(f"f({text})", mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+        raise ValueError
+    options = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+    if len(options) != len(call.keywords):
+        raise ValueError
+    return options
 
 
 def _wrong_operands(kind: type[Op], operands: Sequence[Var | None]) -> tuple[str, str] | None:

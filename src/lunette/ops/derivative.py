@@ -59,13 +59,22 @@ class Differentiable(Op):
 
     @classmethod
     def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Sequence[Any], s: Sequence[Any]) -> Any:
-        """The derivative of the JVP in the direction of t, as the primals move in the direction of s."""
-        return None
+        """The derivative of the JVP in the direction of t, as the primals move in the direction of s.
+
+        Of a product it is the product with both factors replaced; what is linear in one array alone does not bend.
+        """
+        pairs = [(j, k) for j in cls.linear_in for k in cls.linear_in if j != k]
+        moving = [(j, k) for j, k in pairs if s[j] is not None and t[k] is not None]
+        alone = tuple(None if k in cls.affine_in else p for k, p in enumerate(primals))
+        return plus(*(apply(cls, put(put(alone, j, s[j]), k, t[k]), "fast", *options) for j, k in moving))
 
     @classmethod
     def bend_vjp(cls, options: Sequence[Any], primals: Sequence[Any], g: Any, s: Sequence[Any], wrt: int) -> Any:
         """The derivative of the VJP of g in primal number `wrt`, as the primals move in the direction of s."""
-        return None
+        if wrt not in cls.linear_in:
+            return None
+        moving = [j for j in cls.linear_in if j != wrt and s[j] is not None]
+        return plus(*(apply(vjp_of(cls, wrt), (*put(primals, j, s[j]), g), "fast", *options) for j in moving))
 
 
 def plus(*parts: Any) -> Any:

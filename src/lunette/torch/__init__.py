@@ -1,0 +1,21 @@
+"""Lunette's operators in PyTorch, on CPU tensors: `import lunette.torch as lt`, then `lt.max_pool(x, 3, stride=2)`.
+
+They are operators of torch: backward, double backward, forward mode, torch.func, torch.compile, torch.export and
+autocast work as for torch's own.
+"""
+
+from __future__ import annotations
+
+from lunette import ops as _ops
+from lunette.torch.functions import on_tensors as _on_tensors
+
+adaptive_avg_pool = _on_tensors(_ops.adaptive_avg_pool)
+adaptive_max_pool = _on_tensors(_ops.adaptive_max_pool)
+avg_pool = _on_tensors(_ops.avg_pool)
+conv = _on_tensors(_ops.conv)
+conv_transpose = _on_tensors(_ops.conv_transpose)
+global_avg_pool = _on_tensors(_ops.global_avg_pool)
+global_max_pool = _on_tensors(_ops.global_max_pool)
+lp_pool = _on_tensors(_ops.lp_pool)
+max_pool = _on_tensors(_ops.max_pool)
+smooth_max_pool = _on_tensors(_ops.smooth_max_pool)

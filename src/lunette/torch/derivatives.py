@@ -1,0 +1,166 @@
+"""Autograd rules of the operators, made of their own JVPs and VJPs.
+
+The rooms of lunette say how an operator's derivatives are made of operators (`Op.push`, `Op.pull`), on values of any
+kind. Here the values are tensors: window operators among them are operators of torch again, what is between them
+(sums, products) is torch's own. So the derivative of a derivative is one that torch can differentiate once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+from torch.autograd.forward_ad import _set_fwd_grad_enabled
+from torch.autograd.function import _SingleLevelFunction
+
+from lunette.graph.value import Value
+from lunette.op import Op, apply
+from lunette.ops.binary import Add, Div, Mul, Sub
+from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
+from lunette.ops.layout import BroadcastTo, Reshape
+from lunette.ops.power import Power
+from lunette.ops.reduce import Sum
+from lunette.ops.unary import Abs, Neg
+from lunette.torch.operators import OPERATORS, Operator, is_watched, needs_gradient, setting_of, text_of
+from lunette.window import Shape
+
+BETWEEN: Final[Mapping[type[Op], Callable[..., torch.Tensor]]] = {
+    Add: torch.add,
+    Sub: torch.sub,
+    Mul: torch.mul,
+    Div: torch.div,
+    Neg: torch.neg,
+    Abs: torch.abs,
+    Power: lambda x, exponent: x**exponent,
+    Reshape: lambda x, shape: x.reshape(shape),
+    BroadcastTo: lambda x, shape: x.expand(shape),
+    Sum: lambda x, axis, keepdims: x.sum(axis, keepdims),
+}
+"""What rules of derivatives use beside window operators."""
+
+
+class Operand(Value):
+    """A tensor inside of a rule of derivatives; operators on it compute in the arithmetic of the value."""
+
+    __slots__ = ("arithmetic", "value")
+    level = 0
+
+    def __init__(self, value: torch.Tensor, arithmetic: str) -> None:
+        self.value, self.arithmetic = value, arithmetic
+
+    @property
+    def shape(self) -> Shape:  # type: ignore[override]
+        """The shape of the tensor."""
+        return tuple(self.value.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the tensor."""
+        return self.value.dtype
+
+    def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
+        values = [o.value if type(o) is Operand else o for o in operands]
+        if kind in BETWEEN:
+            return Operand(BETWEEN[kind](*values, *options), self.arithmetic)
+        return Operand(OPERATORS[kind, False](*values, text_of(kind, options, self.arithmetic)), self.arithmetic)
+
+
+def _operands(values: Sequence[torch.Tensor | None], arithmetic: str) -> tuple[Operand | None, ...]:
+    return tuple([None if v is None else Operand(v, arithmetic) for v in values])
+
+
+def _value(result: Any) -> Any:
+    return result.value if type(result) is Operand else result
+
+
+@lru_cache
+def is_read(kind: type[Differentiable], at: int, wrt: int) -> bool:
+    """Whether the VJP in array number `wrt` reads the values of array number `at`, not only its shape."""
+    return vjp_of(kind, wrt).reads(at)
+
+
+def function_of(operator: Operator) -> type[_SingleLevelFunction]:
+    """The node that an operator leaves in the graph of autograd."""
+    kind = operator.kind
+    base: type[Differentiable] | None = None if issubclass(kind, Derivative) else kind  # type: ignore[assignment]
+
+    def forward(*arguments: Any) -> Any:
+        return _below(operator, arguments)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        *tensors, ctx.text = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_forward(*tensors)
+        kept = list(tensors)
+        ctx.shapes = [None] * len(kept)
+        if base is not None:
+            asked = [wrt for wrt in range(len(kept)) if ctx.needs_input_grad[wrt]]
+            for at, t in enumerate(tensors):
+                if t is not None and not any(is_read(base, at, wrt) for wrt in asked):
+                    kept[at], ctx.shapes[at] = None, t.shape
+        ctx.save_for_backward(*kept)
+        if operator.indices:
+            ctx.mark_non_differentiable(output[1])
+
+    def backward(ctx: Any, g: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
+        nothing = (None,) * len(ctx.needs_input_grad)
+        if g is None:
+            return nothing
+        setting = setting_of(kind, ctx.text)
+        # What is not read is there by its shape alone.
+        primals = [
+            t if s is None else torch.empty((), dtype=g.dtype, device=g.device).expand(s)
+            for t, s in zip(ctx.saved_tensors, ctx.shapes, strict=True)
+        ]
+        at, cotangent = _operands(primals, setting.arithmetic), Operand(g, setting.arithmetic)
+        return tuple(
+            _value(kind.pull(setting.options, at, None, cotangent, wrt)) if needed else None
+            for wrt, needed in enumerate(ctx.needs_input_grad)
+        )
+
+    def jvp(ctx: Any, *given: Any) -> Any:
+        *tangents, _ = given
+        setting = setting_of(kind, ctx.text)
+        at, moved = (_operands(v, setting.arithmetic) for v in (ctx.saved_tensors, tangents))
+        if base is not None:
+            t = apply(jvp_of(base), (*at, *moved), "fast", *setting.options)
+        else:
+            t = kind.push(setting.options, at, None, moved)
+        slope = _value(t)
+        if slope is None:  # it does not change: the derivative of what selects
+            slope = ctx.saved_tensors[0].new_zeros(operator.shape(ctx.saved_tensors, ctx.text))
+        return (slope, None) if operator.indices else slope
+
+    rules = (forward, setup_context, backward, jvp)
+    return type(kind.__name__, (_SingleLevelFunction,), {r.__name__: staticmethod(r) for r in rules})
+
+
+def _below(operator: Operator, arguments: tuple[Any, ...]) -> Any:
+    """The operator without the gradient of this level."""
+    if not is_watched():
+        return operator.compute(*arguments)
+    if not torch._C._are_functorch_transforms_active():
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.handle(*arguments)
+    # A function turns gradients off while it computes; the levels below of torch.func have their own.
+    with torch.enable_grad(), _set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
+        return operator.handle(*arguments)
+
+
+def rule_of(operator: Operator) -> Callable[..., Any]:
+    """What torch's dispatcher does where gradients may be asked for."""
+
+    def derive(*arguments: Any) -> Any:
+        if not torch._C._are_functorch_transforms_active():
+            return operator.node(*arguments) if needs_gradient(arguments) else _below(operator, arguments)
+        # This is the level of torch.func that torch is at, as for its own operators.
+        before = torch._C._functorch.get_single_level_autograd_function_allowed()
+        torch._C._functorch.set_single_level_autograd_function_allowed(True)
+        try:
+            return operator.node(*arguments)
+        finally:
+            torch._C._functorch.set_single_level_autograd_function_allowed(before)
+
+    return derive

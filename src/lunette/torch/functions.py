@@ -1,0 +1,121 @@
+"""The public functions: those of lunette, on tensors.
+
+Each is lunette's own function, called with a stand-in for x that gets the request back (lunette.op): names, defaults
+and the order of options are written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from lunette.array import is_plain, key_of, plain_options, run
+from lunette.errors import LunetteError
+from lunette.graph.text import options_of
+from lunette.op import Op, bind
+from lunette.torch.batches import batch_rule
+from lunette.torch.derivatives import rule_of
+from lunette.torch.operators import OPERATORS, is_watched, register, text_of
+from lunette.torch.tensors import FLOATS, array_of, check_arithmetic, check_tensor, tensor_of
+
+for _operator in OPERATORS.values():
+    register(_operator, rule_of(_operator), batch_rule(_operator))
+
+
+class Carried:
+    """Stands in for x: what the function was asked for is done with tensors."""
+
+    __slots__ = ("x",)
+    level = 0
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
+        tensors = [self.x, *operands[1:]]
+        if is_value(tensors) and not is_watched():
+            check_arithmetic(kind, arithmetic)
+            y = run(kind, [array_of(t) if isinstance(t, torch.Tensor) else t for t in tensors], arithmetic, options)
+            return tuple(map(tensor_of, y)) if type(y) is tuple else tensor_of(y)
+        return called(kind, tensors, arithmetic, options)
+
+
+def is_value(tensors: Sequence[Any]) -> bool:
+    """Whether nothing but a value is asked for, of tensors as they should be: then options need not be written."""
+    if forward_ad._current_level >= 0:
+        return False
+    recorded = torch.is_grad_enabled()
+    for t in tensors:
+        kind = type(t)
+        if kind is torch.Tensor or kind is torch.nn.Parameter:
+            if (recorded and t.requires_grad) or not (t.is_cpu and t.dtype in FLOATS and t.layout is torch.strided):
+                return False
+        elif t is not None and kind is not float and kind is not int:
+            return False
+    return True
+
+
+def called(kind: type[Op], tensors: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
+    """The operator of torch."""
+    x = tensors[0]
+    check_tensor(kind, x, kind.arrays[0])
+    given = [x]
+    for name, t in zip(kind.arrays[1:], tensors[1:], strict=True):
+        if name in kind.scalars and not isinstance(t, torch.Tensor):
+            t = x.new_full((), t)
+        elif t is not None:
+            check_tensor(kind, t, name)
+        given.append(t)
+    check_arithmetic(kind, arithmetic)
+    ranks = tuple([None if t is None else t.ndim for t in given])
+    told = told_of(kind, ranks, arithmetic, options)
+    if told is None:  # the rules say why, of the shapes that there are
+        bind(kind, [None if t is None else tuple(t.shape) for t in given], 2, options)
+        raise AssertionError(options)
+    text, indices = told
+    return OPERATORS[kind, indices](*given, text)
+
+
+Told = tuple[str, bool] | None
+_TOLD: dict[Any, Told] = {}
+
+
+def told_of(kind: type[Op], ranks: tuple[int | None, ...], arithmetic: str, options: tuple[Any, ...]) -> Told:
+    """The options as a text that holds for any number of batch axes, and whether indices are asked for.
+
+    None if the rules of the operator say no.
+    """
+    if torch.compiler.is_compiling() or not all(map(is_plain, options)):  # it cannot follow what finds a text again
+        return _told_of(kind, ranks, arithmetic, options)
+    key = key_of(kind, ranks, arithmetic, options)
+    told = _TOLD.get(key)
+    if told is None:
+        if len(_TOLD) >= 4096:
+            _TOLD.clear()
+        told = _TOLD[key] = _told_of(kind, ranks, arithmetic, options)
+    return told
+
+
+def _told_of(kind: type[Op], ranks: tuple[int | None, ...], arithmetic: str, options: tuple[Any, ...]) -> Told:
+    plain = plain_options(options)
+    try:
+        d = kind.rank([None if r is None else (1,) * r for r in ranks], 2, *plain)
+    except LunetteError:
+        return None
+    full = plain if d is None else kind.told(d, plain)
+    indices = dict(zip(options_of(kind), full, strict=True)).get("return_indices", False)
+    return text_of(kind, full, arithmetic), indices is True
+
+
+def on_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of lunette on tensors."""
+
+    @wraps(function)
+    def on(x: Any, *arguments: Any, **options: Any) -> Any:
+        return function(Carried(x), *arguments, **options)
+
+    return on

@@ -1,0 +1,240 @@
+"""Lunette's operators as operators of torch: `torch.ops.lunette.max_pool(x, "kernel=(2, 2)")`.
+
+One table, made of `lunette.ops.ALL`: every operator, its JVP and its VJP in each array, and for those that have
+indices a second form with two results. Options travel as one text, as graphs write them. Each operator has five rules:
+
+    CPU         the kernel, on the memory of the tensors
+    fake        the shape of the result; batch axes may be symbols, channels and space are numbers
+    Autograd    `lunette.torch.derivatives`: JVP and VJP, which are operators of this table again
+    vmap        `lunette.torch.batches`
+    AutocastCPU convolutions in the dtype of autocast, what has logarithms and powers in float32
+
+docs/adr/0019-torch-operators.md says why they are registered like this, and what a call costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.autograd import forward_ad
+
+from lunette.array import key_of, run
+from lunette.graph.text import options_of, read_options, written_options
+from lunette.op import Op, bind
+from lunette.ops import ALL, Conv, ConvTranspose, LpPool, SmoothMaxPool
+from lunette.ops.derivative import Differentiable, Jvp, Vjp, jvp_of, vjp_of
+from lunette.torch.tensors import FLOATS, array_of, tensor_of
+from lunette.window import Shape
+
+LIBRARY: Final = torch.library.Library("lunette", "DEF")
+LOWER: Final = (Conv, ConvTranspose)
+"""Under autocast these compute in its dtype, as torch's convolutions do."""
+WIDER: Final = (SmoothMaxPool, LpPool)
+"""And these in float32, as torch's logarithms and powers do."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The options of one call, in the order of the operator, and the arithmetic."""
+
+    options: tuple[Any, ...]
+    arithmetic: str
+
+
+@lru_cache(maxsize=4096)
+def setting_of(kind: type[Op], text: str) -> Setting:
+    """What a text says; what it leaves out is as the operator has it by default."""
+    told = read_options(text)
+    arithmetic = told.pop("arithmetic", "fast")
+    return Setting(tuple(told.pop(n, default) for n, default in options_of(kind).items()), arithmetic)
+
+
+_TEXTS: dict[Any, str] = {}
+
+
+def text_of(kind: type[Op], options: tuple[Any, ...], arithmetic: str) -> str:
+    """The text of options, from which `return_indices` is left out: it is another operator."""
+    if torch.compiler.is_compiling():  # which cannot follow what finds a text again
+        return _text_of(kind, options, arithmetic)
+    key = key_of(kind, (), arithmetic, options)
+    text = _TEXTS.get(key)
+    if text is None:
+        if len(_TEXTS) >= 4096:
+            _TEXTS.clear()
+        text = _TEXTS[key] = _text_of(kind, options, arithmetic)
+    return text
+
+
+def _text_of(kind: type[Op], options: tuple[Any, ...], arithmetic: str) -> str:
+    told = [o for o in written_options(kind, options) if not o.startswith("return_indices=")]
+    return ", ".join(told if arithmetic == "fast" else [*told, f"arithmetic={arithmetic!r}"])
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of torch."""
+
+    kind: type[Op]
+    indices: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name behind `lunette::`."""
+        return f"{self.kind.name}_with_indices" if self.indices else self.kind.name
+
+    @property
+    def schema(self) -> str:
+        """The types of its arguments and results. A bias and tangents may be None."""
+        arguments = []
+        for name in self.kind.arrays:
+            given = name.removeprefix("the ").replace(" ", "_")
+            free = name == "b" or name.startswith("the tangent")
+            arguments.append(f"Tensor{'?' * free} {given}")
+        results = "(Tensor, Tensor)" if self.indices else "Tensor"
+        return f"{self.name}({', '.join(arguments)}, str options) -> {results}"
+
+    @cached_property
+    def handle(self) -> Any:
+        """What torch's dispatcher calls."""
+        return getattr(torch.ops.lunette, self.name).default
+
+    @cached_property
+    def node(self) -> Callable[..., Any]:
+        """The operator with a node in the graph of autograd."""
+        from lunette.torch.derivatives import function_of
+
+        node: Callable[..., Any] = function_of(self).apply
+        return node
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The operator on tensors, by the shortest way: torch's dispatcher takes longer than a small pool."""
+        if is_watched():
+            return self.handle(*arguments)
+        if needs_gradient(arguments):
+            return self.node(*arguments)
+        return self.compute(*arguments)
+
+    # ---- rules
+
+    def compute(self, *arguments: Any) -> Any:
+        """The kernel, on the CPU."""
+        *tensors, text = arguments
+        setting = setting_of(self.kind, text)
+        arrays = [self._array(at, t) for at, t in enumerate(tensors)]
+        options = self.with_indices(setting.options) if self.indices else setting.options
+        y = run(self.kind, arrays, setting.arithmetic, options)
+        return tuple(map(tensor_of, y)) if self.indices else tensor_of(y)
+
+    def _array(self, at: int, t: torch.Tensor | None) -> Any:
+        if t is None:
+            return None
+        if issubclass(self.kind, Vjp) and not self.kind.reads(at):  # only its shape matters; nobody touches the memory
+            return np.empty(t.shape, array_of(t[(slice(0, 0),) * t.ndim] if t.ndim else t).dtype)
+        return array_of(t)
+
+    def with_indices(self, options: Sequence[Any]) -> tuple[Any, ...]:
+        """The options, indices asked for."""
+        return tuple(True if n == "return_indices" else o for n, o in zip(options_of(self.kind), options, strict=True))
+
+    def shape(self, tensors: Sequence[torch.Tensor | None], text: str) -> Shape:
+        """The shape of the result."""
+        options = setting_of(self.kind, text).options
+        return bind(self.kind, self.sizes(tensors, options), 2, options).out
+
+    def sizes(self, tensors: Sequence[torch.Tensor | None], options: Sequence[Any]) -> list[Shape | None]:
+        """The shapes of the arrays; where sizes are symbols, those of batch axes stay so."""
+        ranks = [None if t is None else (1,) * t.ndim for t in tensors]
+        d = self.kind.rank(ranks, 2, *options) or 0
+        shapes: list[Shape | None] = []
+        for at, t in enumerate(tensors):
+            lead = 0 if t is None or at not in self.kind.batched else max(t.ndim - d - 1, 0)
+            shapes.append(None if t is None else (*t.shape[:lead], *map(int, t.shape[lead:])))
+        return shapes
+
+    def imagine(self, *arguments: Any) -> Any:
+        """The fake result: shape and dtype."""
+        *tensors, text = arguments
+        y = tensors[0].new_empty(self.shape(tensors, text))
+        return (y, torch.empty_like(y, dtype=torch.int64)) if self.indices else y
+
+    def autocast(self, lower: bool) -> Callable[..., Any]:
+        """The operator on tensors of the dtype that autocast asks for; float64 stays, as in torch."""
+
+        def cast(*arguments: Any) -> Any:
+            dtype = torch.get_autocast_dtype("cpu") if lower else torch.float32
+            with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)):
+                return self.handle(
+                    *(
+                        a.to(dtype)
+                        if isinstance(a, torch.Tensor) and a.dtype in FLOATS and a.dtype != torch.float64
+                        else a
+                        for a in arguments
+                    )
+                )
+
+        return cast
+
+
+_compiling, _traced = torch.compiler.is_compiling, torch._C._get_tracing_state
+_transformed = torch._C._are_functorch_transforms_active
+_dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+_profiled = torch.autograd._profiler_enabled
+_cast = torch.is_autocast_enabled
+_included, _BATCHED = torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_key_parse("VmapMode")
+
+
+def is_watched() -> bool:
+    """Whether something stands between a call and its kernel: a transformation, a mode, a recorder."""
+    return (
+        _compiling()
+        or _transformed()
+        or _dispatch_modes() > 0
+        or _function_modes() > 0
+        or _cast("cpu")
+        or _traced() is not None
+        or _profiled()
+        or _included(_BATCHED)  # gradients in batches, is_grads_batched=True
+    )
+
+
+def needs_gradient(arguments: Sequence[Any]) -> bool:
+    """Whether a derivative is asked for, in reverse or in forward mode."""
+    if forward_ad._current_level >= 0:
+        return True
+    return torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)
+
+
+def _every() -> list[Operator]:
+    found = []
+    for kind in ALL:
+        assert issubclass(kind, Differentiable)
+        derived = [jvp_of(kind), *(vjp_of(kind, wrt) for wrt in range(len(kind.arrays)))]
+        found += [Operator(kind), *map(Operator, derived)]
+        found += [Operator(kind, indices=True)] if "return_indices" in options_of(kind) else []
+    return found
+
+
+OPERATORS: Final = {(o.kind, o.indices): o for o in _every()}
+
+
+def base_of(kind: type[Op]) -> type[Op]:
+    """The operator whose derivative a kind is, or itself."""
+    return kind.base if issubclass(kind, Jvp | Vjp) else kind
+
+
+def register(operator: Operator, derive: Callable[..., Any], batch: Callable[..., Any]) -> None:
+    """Tell torch all of it."""
+    LIBRARY.define(operator.schema)
+    qualified = f"lunette::{operator.name}"
+    LIBRARY.impl(operator.name, operator.compute, "CPU")
+    torch.library.register_fake(qualified, operator.imagine, lib=LIBRARY)
+    LIBRARY.impl(operator.name, derive, "Autograd")
+    torch.library.register_vmap(qualified, batch, lib=LIBRARY)
+    base = base_of(operator.kind)
+    if base in LOWER or base in WIDER:
+        LIBRARY.impl(operator.name, operator.autocast(base in LOWER), "AutocastCPU")
