@@ -18,12 +18,12 @@ from lunette.errors import LunetteError
 from lunette.graph.text import options_of
 from lunette.op import Op, bind
 from lunette.torch.batches import batch_rule
-from lunette.torch.derivatives import rule_of
+from lunette.torch.derivatives import function_of, rule_of
 from lunette.torch.operators import OPERATORS, is_watched, register, text_of
 from lunette.torch.tensors import FLOATS, array_of, check_arithmetic, check_tensor, tensor_of
 
 for _operator in OPERATORS.values():
-    register(_operator, rule_of(_operator), batch_rule(_operator))
+    register(_operator, function_of(_operator).apply, rule_of(_operator), batch_rule(_operator))
 
 
 class Carried:
@@ -89,7 +89,7 @@ def told_of(kind: type[Op], ranks: tuple[int | None, ...], arithmetic: str, opti
 
     None if the rules of the operator say no.
     """
-    if torch.compiler.is_compiling() or not all(map(is_plain, options)):  # it cannot follow what finds a text again
+    if not all(map(is_plain, options)):
         return _told_of(kind, ranks, arithmetic, options)
     key = key_of(kind, ranks, arithmetic, options)
     told = _TOLD.get(key)
@@ -98,6 +98,10 @@ def told_of(kind: type[Op], ranks: tuple[int | None, ...], arithmetic: str, opti
             _TOLD.clear()
         told = _TOLD[key] = _told_of(kind, ranks, arithmetic, options)
     return told
+
+
+told_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
+# torch.compiler.assume_constant_result says the same, and imports a compiler for seconds. The result is one of options.
 
 
 def _told_of(kind: type[Op], ranks: tuple[int | None, ...], arithmetic: str, options: tuple[Any, ...]) -> Told:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -59,33 +59,27 @@ _TEXTS: dict[Any, str] = {}
 
 def text_of(kind: type[Op], options: tuple[Any, ...], arithmetic: str) -> str:
     """The text of options, from which `return_indices` is left out: it is another operator."""
-    if torch.compiler.is_compiling():  # which cannot follow what finds a text again
-        return _text_of(kind, options, arithmetic)
     key = key_of(kind, (), arithmetic, options)
     text = _TEXTS.get(key)
     if text is None:
         if len(_TEXTS) >= 4096:
             _TEXTS.clear()
-        text = _TEXTS[key] = _text_of(kind, options, arithmetic)
+        told = [o for o in written_options(kind, options) if not o.startswith("return_indices=")]
+        text = _TEXTS[key] = ", ".join(told if arithmetic == "fast" else [*told, f"arithmetic={arithmetic!r}"])
     return text
 
 
-def _text_of(kind: type[Op], options: tuple[Any, ...], arithmetic: str) -> str:
-    told = [o for o in written_options(kind, options) if not o.startswith("return_indices=")]
-    return ", ".join(told if arithmetic == "fast" else [*told, f"arithmetic={arithmetic!r}"])
-
-
-@dataclass(frozen=True)
 class Operator:
     """One operator of torch."""
 
-    kind: type[Op]
-    indices: bool = False
+    handle: Any
+    """What torch's dispatcher calls."""
+    node: Callable[..., Any]
+    """The operator with a node in the graph of autograd."""
 
-    @property
-    def name(self) -> str:
-        """Its name behind `lunette::`."""
-        return f"{self.kind.name}_with_indices" if self.indices else self.kind.name
+    def __init__(self, kind: type[Op], indices: bool = False) -> None:
+        self.kind, self.indices = kind, indices
+        self.name = f"{kind.name}_with_indices" if indices else kind.name
 
     @property
     def schema(self) -> str:
@@ -97,19 +91,6 @@ class Operator:
             arguments.append(f"Tensor{'?' * free} {given}")
         results = "(Tensor, Tensor)" if self.indices else "Tensor"
         return f"{self.name}({', '.join(arguments)}, str options) -> {results}"
-
-    @cached_property
-    def handle(self) -> Any:
-        """What torch's dispatcher calls."""
-        return getattr(torch.ops.lunette, self.name).default
-
-    @cached_property
-    def node(self) -> Callable[..., Any]:
-        """The operator with a node in the graph of autograd."""
-        from lunette.torch.derivatives import function_of
-
-        node: Callable[..., Any] = function_of(self).apply
-        return node
 
     def __call__(self, *arguments: Any) -> Any:
         """The operator on tensors, by the shortest way: torch's dispatcher takes longer than a small pool."""
@@ -227,9 +208,12 @@ def base_of(kind: type[Op]) -> type[Op]:
     return kind.base if issubclass(kind, Jvp | Vjp) else kind
 
 
-def register(operator: Operator, derive: Callable[..., Any], batch: Callable[..., Any]) -> None:
+def register(
+    operator: Operator, node: Callable[..., Any], derive: Callable[..., Any], batch: Callable[..., Any]
+) -> None:
     """Tell torch all of it."""
     LIBRARY.define(operator.schema)
+    operator.handle, operator.node = getattr(torch.ops.lunette, operator.name).default, node
     qualified = f"lunette::{operator.name}"
     LIBRARY.impl(operator.name, operator.compute, "CPU")
     torch.library.register_fake(qualified, operator.imagine, lib=LIBRARY)
