@@ -315,7 +315,7 @@ def test_what_another_thread_forgets_is_made_again() -> None:
     threads = [threading.Thread(target=work) for _ in range(3)]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    forgetting = threading.Thread(target=lambda: [array.forget() for _ in iter(stop.is_set, True)])
+    forgetting = threading.Thread(target=lambda: [resolved.forget() for _ in iter(stop.is_set, True)])
     try:
         for t in (*threads, forgetting):
             t.start()
