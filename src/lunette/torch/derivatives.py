@@ -19,7 +19,8 @@ from lunette.graph.value import Value
 from lunette.op import Op, apply
 from lunette.ops.binary import Add, Div, Mul, Sub
 from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
-from lunette.ops.layout import BroadcastTo, Reshape
+from lunette.ops.broadcast import BroadcastTo
+from lunette.ops.layout import Reshape
 from lunette.ops.power import Power
 from lunette.ops.reduce import Sum
 from lunette.ops.unary import Abs, Neg
@@ -86,11 +87,9 @@ def function_of(operator: Operator) -> type[_SingleLevelFunction]:
     kind = operator.kind
     base: type[Differentiable] | None = None if issubclass(kind, Derivative) else kind  # type: ignore[assignment]
 
-    def forward(*arguments: Any) -> Any:
-        return _below(operator, arguments)
-
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        *tensors, ctx.text = inputs
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        *tensors, ctx.text = arguments
+        y = _below(operator, arguments)
         ctx.set_materialize_grads(False)
         ctx.save_for_forward(*tensors)
         kept = list(tensors)
@@ -102,7 +101,8 @@ def function_of(operator: Operator) -> type[_SingleLevelFunction]:
                     kept[at], ctx.shapes[at] = None, t.shape
         ctx.save_for_backward(*kept)
         if operator.indices:
-            ctx.mark_non_differentiable(output[1])
+            ctx.mark_non_differentiable(y[1])
+        return y
 
     def backward(ctx: Any, g: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
         nothing = (None,) * len(ctx.needs_input_grad)
@@ -133,7 +133,7 @@ def function_of(operator: Operator) -> type[_SingleLevelFunction]:
             slope = ctx.saved_tensors[0].new_zeros(operator.shape(ctx.saved_tensors, ctx.text))
         return (slope, None) if operator.indices else slope
 
-    rules = (forward, setup_context, backward, jvp)
+    rules = (forward, backward, jvp)
     return type(kind.__name__, (_SingleLevelFunction,), {r.__name__: staticmethod(r) for r in rules})
 
 

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from lunette.array import is_plain, key_of, plain_options, run
 from lunette.errors import LunetteError
 from lunette.graph.text import options_of
-from lunette.op import Op, bind
+from lunette.op import Op, resolve
 from lunette.torch.batches import batch_rule
 from lunette.torch.derivatives import function_of, rule_of
 from lunette.torch.operators import OPERATORS, is_watched, register, text_of
@@ -74,7 +74,7 @@ def called(kind: type[Op], tensors: Sequence[Any], arithmetic: str, options: tup
     ranks = tuple([None if t is None else t.ndim for t in given])
     told = told_of(kind, ranks, arithmetic, options)
     if told is None:  # the rules say why, of the shapes that there are
-        bind(kind, [None if t is None else tuple(t.shape) for t in given], 2, options)
+        resolve(kind, [None if t is None else tuple(t.shape) for t in given], 2, options)
         raise AssertionError(options)
     text, indices = told
     return OPERATORS[kind, indices](*given, text)

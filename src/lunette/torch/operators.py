@@ -25,7 +25,7 @@ from torch.autograd import forward_ad
 
 from lunette.array import key_of, run
 from lunette.graph.text import options_of, read_options, written_options
-from lunette.op import Op, bind
+from lunette.op import Op, resolve
 from lunette.ops import ALL, Conv, ConvTranspose, LpPool, SmoothMaxPool
 from lunette.ops.derivative import Differentiable, Jvp, Vjp, jvp_of, vjp_of
 from lunette.torch.tensors import FLOATS, array_of, tensor_of
@@ -125,7 +125,7 @@ class Operator:
     def shape(self, tensors: Sequence[torch.Tensor | None], text: str) -> Shape:
         """The shape of the result."""
         options = setting_of(self.kind, text).options
-        return bind(self.kind, self.sizes(tensors, options), 2, options).out
+        return resolve(self.kind, self.sizes(tensors, options), 2, options).out
 
     def sizes(self, tensors: Sequence[torch.Tensor | None], options: Sequence[Any]) -> list[Shape | None]:
         """The shapes of the arrays; where sizes are symbols, those of batch axes stay so."""
