@@ -8,6 +8,18 @@ from __future__ import annotations
 
 from lunette import ops as _ops
 from lunette.torch.functions import on_tensors as _on_tensors
+from lunette.torch.modules import AdaptiveAvgPool as AdaptiveAvgPool
+from lunette.torch.modules import AdaptiveMaxPool as AdaptiveMaxPool
+from lunette.torch.modules import AvgPool as AvgPool
+from lunette.torch.modules import Conv as Conv
+from lunette.torch.modules import ConvTranspose as ConvTranspose
+from lunette.torch.modules import GlobalAvgPool as GlobalAvgPool
+from lunette.torch.modules import GlobalMaxPool as GlobalMaxPool
+from lunette.torch.modules import LpPool as LpPool
+from lunette.torch.modules import MaxPool as MaxPool
+from lunette.torch.modules import SmoothMaxPool as SmoothMaxPool
+from lunette.torch.replace import Replaced as Replaced
+from lunette.torch.replace import replace as replace
 
 adaptive_avg_pool = _on_tensors(_ops.adaptive_avg_pool)
 adaptive_max_pool = _on_tensors(_ops.adaptive_max_pool)

@@ -18,8 +18,8 @@ from torch.autograd.function import _SingleLevelFunction
 from lunette.graph.value import Value
 from lunette.op import Op, apply
 from lunette.ops.binary import Add, Div, Mul, Sub
-from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
 from lunette.ops.broadcast import BroadcastTo
+from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
 from lunette.ops.layout import Reshape
 from lunette.ops.power import Power
 from lunette.ops.reduce import Sum
