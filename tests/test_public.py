@@ -44,6 +44,7 @@ def test_the_surface_is_complete() -> None:
     for node in tree.body:
         for target in node.targets if isinstance(node, ast.Assign) else ():
             names |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    names |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     public = {n for n in names if not n.startswith("_")} | {"__version__"}
     assert public == set(lunette.__all__)
     derivatives = {f"{n}_{suffix}" for n in OPERATORS for suffix in ("jvp", "vjp")}
@@ -86,13 +87,13 @@ ORDER = [
     "arithmetic",
     "spec explain graph page",
     "dialects",
-    "conform",
+    "conform torch",
     "strategies",
     "__init__",
     "bench demo",
     "cli",
 ]
-PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "conform", "bench", "demo")
+PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "conform", "torch", "bench", "demo")
 
 
 def room_of(path: Path) -> str:

@@ -95,6 +95,14 @@ else:  # the package is callable, and what it calls is imported then
 
 __version__ = _version("lunette")
 
+
+def from_torch(module: _typing.Any, *examples: _typing.Any, weights: str = "constants", train: bool = False) -> Graph:
+    """The graph of a `torch.nn.Module` for inputs like `examples`; `lunette.torch.read.from_torch` says more."""
+    from lunette.torch.read import from_torch as _read  # which imports torch
+
+    return _read(module, *examples, weights=weights, train=train)
+
+
 conv_jvp, conv_vjp = _jvp_of(conv, _ops.Conv), _vjp_of(conv, _ops.Conv)
 conv_transpose_jvp, conv_transpose_vjp = (
     _jvp_of(conv_transpose, _ops.ConvTranspose),
@@ -165,6 +173,7 @@ __all__ = [
     "exp",
     "explain",
     "flatten",
+    "from_torch",
     "get_num_threads",
     "global_avg_pool",
     "global_avg_pool_jvp",

@@ -67,6 +67,8 @@ class Node:
     value: Array | None = field(default=None, compare=False)
     line: str = field(default="", compare=False)
     """Where the user built it."""
+    label: str = field(default="", compare=False)
+    """What it is called where the graph comes from: the node of a file that was read."""
 
     @property
     def op(self) -> Op:
@@ -191,6 +193,7 @@ class Graph:
         self.outputs: list[int] = []
         self._constants: dict[Any, tuple[int, Array, Any]] = {}
         self.lines = True  # whether nodes remember where they were built
+        self.label = ""  # of the nodes that are built now
 
     # ---- building
 
@@ -278,7 +281,7 @@ class Graph:
             )
         line = line_of_the_user() if self.lines else ""
         kept = plain if resolved.d is None else kind.told(resolved.d, plain)
-        return self.append(Node(resolved.out, dtype, kind, kept, tuple(inputs), resolved, line=line))
+        return self.append(Node(resolved.out, dtype, kind, kept, tuple(inputs), resolved, line=line, label=self.label))
 
     def append(self, node: Node) -> Var:
         """A node that is known to be well formed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -332,6 +333,11 @@ class Program:
             both = (Program(g, debug=self.debug, fuse=self.fuse) for g in (forward, backward))
             known = self._derived.setdefault("vjp", (*both, again))
         return known
+
+    def to_torch(self) -> Callable[..., Any]:
+        """The program as a function of torch tensors that torch can differentiate, again and again."""
+        made: Callable[..., Any] = importlib.import_module("lunette.torch.program").to_torch(self)
+        return made
 
     # ---- looking
 

@@ -18,6 +18,9 @@ from lunette.torch.modules import GlobalMaxPool as GlobalMaxPool
 from lunette.torch.modules import LpPool as LpPool
 from lunette.torch.modules import MaxPool as MaxPool
 from lunette.torch.modules import SmoothMaxPool as SmoothMaxPool
+from lunette.torch.program import Compiled as Compiled
+from lunette.torch.program import compile as compile
+from lunette.torch.read import from_torch as from_torch
 from lunette.torch.replace import Replaced as Replaced
 from lunette.torch.replace import replace as replace
 

@@ -17,7 +17,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from lunette.graph.value import Value
 from lunette.op import Op, apply
-from lunette.ops.binary import Add, Div, Mul, Sub
+from lunette.ops.binary import Add, Div, Equal, Mul, Sub
 from lunette.ops.broadcast import BroadcastTo
 from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
 from lunette.ops.layout import Reshape
@@ -32,6 +32,7 @@ BETWEEN: Final[Mapping[type[Op], Callable[..., torch.Tensor]]] = {
     Sub: torch.sub,
     Mul: torch.mul,
     Div: torch.div,
+    Equal: lambda x, y: torch.eq(x, y).to(x.dtype),
     Neg: torch.neg,
     Abs: torch.abs,
     Power: lambda x, exponent: x**exponent,
