@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any, Final
 
@@ -251,7 +252,7 @@ def select(x: Any, axis: int, index: int) -> Any:
 @entry("split_with_sizes")
 def split(x: Any, sizes: Sequence[int], axis: int = 0) -> Any:
     ends = np.cumsum([0, *sizes]).tolist()
-    return tuple(cut(x, axis, a, b) for a, b in zip(ends, ends[1:], strict=False))
+    return tuple(cut(x, axis, a, b) for a, b in pairwise(ends))
 
 
 @entry("constant_pad_nd")

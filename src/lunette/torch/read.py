@@ -121,21 +121,33 @@ class Reader:
         # The module's own inputs come first, whatever order torch has them in.
         for node in sorted(placeholders, key=lambda n: specs[n.name].target is not None):
             self.values[node] = self.placeholder(node, specs[node.name])
+        needed = self.needed()
         for node in program.graph.nodes:
             if node.op == "call_function":
-                self.values[node] = self.call(node)
+                self.values[node] = self.call(node) if node in needed else Unavailable("what no result needs")
             elif node.op == "output":
                 self.output(node)
             elif node.op != "placeholder":
                 raise self.refusal(node, node.op, "a call of an operator", "a node of another kind", HINT)
         return self.graph
 
+    def needed(self) -> set[Any]:
+        """The nodes that results are made of; changes of buffers are not among them, `output` says what they are."""
+        *_, last = self.exported.program.graph.nodes
+        kinds = [str(s.kind) for s in self.exported.program.graph_signature.output_specs]
+        waiting = [n for n, kind in zip(last.args[0], kinds, strict=True) if kind.endswith("USER_OUTPUT")]
+        found: set[Any] = set()
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, torch.fx.Node) and node not in found:
+                found.add(node)
+                waiting += node.all_input_nodes
+        return found
+
     def placeholder(self, node: Any, spec: Any) -> Any:
         if spec.target is None:
             value = node.meta["val"]
-            return self.graph.input(
-                tuple(map(int, value.shape)), str(value.dtype).removeprefix("torch."), self.name(spec.arg.name)
-            )
+            return self.input(value, spec.arg.name)
         weight = self.exported.weight(spec)
         if not node.users or weight.dtype not in GRAPH_FLOATS:
             if node.users and weight.dtype.is_floating_point:
@@ -145,15 +157,14 @@ class Reader:
                 )
             return Unavailable(f"{spec.target}, which is of dtype {weight.dtype}")
         if self.inputs:
-            return self.graph.input(
-                tuple(weight.shape), str(weight.dtype).removeprefix("torch."), self.name(spec.target)
-            )
+            return self.input(weight, spec.target)
         return array_of(weight)
 
-    def name(self, target: str) -> str:
-        """A name that an input may have."""
+    def input(self, value: torch.Tensor, target: str) -> Var:
+        """An input like a tensor, by its name as an identifier."""
         plain = re.sub(r"\W", "_", target)
-        return self.graph.unused(plain if plain.isidentifier() else f"x_{plain}")
+        name = self.graph.unused(plain if plain.isidentifier() else f"x_{plain}")
+        return self.graph.input(tuple(map(int, value.shape)), str(value.dtype).removeprefix("torch."), name)
 
     def call(self, node: Any) -> Any:
         """One node: what its operator means, on the values that it reads."""
