@@ -194,6 +194,9 @@ def bench(
     arithmetics: Annotated[
         bool, typer.Option("--arithmetics", help="only what rounded and interval arithmetic cost, beside fast")
     ] = False,
+    bridges: Annotated[
+        bool, typer.Option("--bridges", help="only lunette inside of other frameworks, beside their own operators")
+    ] = False,
 ) -> None:
     """Measure lunette beside PyTorch, JAX, ONNX Runtime and OpenVINO, on the same data in the same run.
 
@@ -210,6 +213,11 @@ def bench(
         from lunette.bench import arithmetics as other
 
         other.show(wide)
+        return
+    if bridges:
+        from lunette.bench import bridges as inside
+
+        inside.show(wide, threads)
         return
     if show is not None:
         run = Run.load(show)

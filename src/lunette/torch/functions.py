@@ -38,21 +38,26 @@ class Carried:
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         tensors = [self.x, *operands[1:]]
         if is_value(tensors) and not is_watched():
-            check_arithmetic(kind, arithmetic)
-            y = run(kind, [array_of(t) if isinstance(t, torch.Tensor) else t for t in tensors], arithmetic, options)
-            return tuple(map(tensor_of, y)) if type(y) is tuple else tensor_of(y)
+            if arithmetic != "fast":
+                check_arithmetic(kind, arithmetic)
+            y = run(kind, [array_of(t) if hasattr(t, "numpy") else t for t in tensors], arithmetic, options)
+            return tensor_of(y) if type(y) is not tuple else tuple(map(tensor_of, y))
         return called(kind, tensors, arithmetic, options)
+
+
+_Tensor, _Parameter, _strided, _recorded = torch.Tensor, torch.nn.Parameter, torch.strided, torch.is_grad_enabled
 
 
 def is_value(tensors: Sequence[Any]) -> bool:
     """Whether nothing but a value is asked for, of tensors as they should be: then options need not be written."""
     if forward_ad._current_level >= 0:
         return False
-    recorded = torch.is_grad_enabled()
     for t in tensors:
         kind = type(t)
-        if kind is torch.Tensor or kind is torch.nn.Parameter:
-            if (recorded and t.requires_grad) or not (t.is_cpu and t.dtype in FLOATS and t.layout is torch.strided):
+        if kind is _Tensor or kind is _Parameter:
+            if t.requires_grad and _recorded():
+                return False
+            if not (t.is_cpu and t.dtype in FLOATS and t.layout is _strided):
                 return False
         elif t is not None and kind is not float and kind is not int:
             return False

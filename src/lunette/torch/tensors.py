@@ -20,6 +20,7 @@ from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array
 from lunette.op import Op
 
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 ARITHMETICS = ("fast", "rounded")
 
@@ -57,13 +58,16 @@ def array_of(t: torch.Tensor) -> Array:
         t = t.resolve_neg()
     if t.dtype is torch.bfloat16:  # NumPy has no bfloat16; its bits travel as int16
         bits: Array = t.view(torch.int16).numpy()
-        return bits.view(ml_dtypes.bfloat16)
+        return bits.view(BFLOAT16)
     array: Array = t.numpy()
     return array
 
 
 def tensor_of(a: Array) -> torch.Tensor:
     """A fresh array as a tensor."""
-    if a.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(a)
+    if a.dtype == BFLOAT16:
+        return _from_numpy(a.view(np.int16)).view(torch.bfloat16)
+    return _from_numpy(a)
+
+
+_from_numpy = torch.from_numpy

@@ -12,6 +12,7 @@ from lunette.errors import ArgumentError, meant, shown
 _PLACES: Final = {
     "torch": "torch:Torch",
     "torch-compile": "torch:TorchCompile",
+    "lunette-torch": "lunette_torch:LunetteTorch",
     "jax": "jax:Jax",
     "onnxruntime": "onnxruntime:OnnxRuntime",
     "onnx-reference": "onnx_reference:OnnxReference",

@@ -1,0 +1,171 @@
+"""The rows of `lunette bench --bridges` for torch: single pools, and training steps of networks with pools replaced."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import lunette.torch as lt
+from lunette.bench.bridges import Row, turns
+
+
+def rows(threads: int) -> Iterator[Row]:
+    """Everything, with so many threads on both sides."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    try:
+        yield small_call()
+        yield from pools()
+        for name, model, x in (
+            ("ResNet", ResNet(), torch.randn(8, 3, 64, 64)),
+            ("U-Net", UNet(), torch.randn(4, 1, 64, 64)),
+        ):
+            yield from training(name, model, x)
+    finally:
+        torch.set_num_threads(before)
+
+
+def small_call() -> Row:
+    """What a call costs beside its work."""
+    x = torch.randn(1, 16, 8, 8)
+    with torch.no_grad():
+        both = turns(lambda: functional.max_pool2d(x, 2), lambda: lt.max_pool(x, 2))
+    return Row("max_pool 1x16x8x8, forward, no_grad", *both, overhead=5e-6)
+
+
+def pools() -> Iterator[Row]:
+    """Forward and backward on planes of a common size; channels-last as it is."""
+    theirs = {
+        "max_pool": lambda x: functional.max_pool2d(x, 3, 2, 1),
+        "avg_pool": lambda x: functional.avg_pool2d(x, 3, 2, 1),
+        "adaptive_avg_pool": lambda x: functional.adaptive_avg_pool2d(x, 7),
+    }
+    ours: dict[str, Callable[[Tensor], Tensor]] = {
+        "max_pool": lambda x: lt.max_pool(x, 3, stride=2, padding=1),
+        "avg_pool": lambda x: lt.avg_pool(x, 3, stride=2, padding=1),
+        "adaptive_avg_pool": lambda x: lt.adaptive_avg_pool(x, 7),
+    }
+    for name in theirs:
+        for layout in (torch.contiguous_format, torch.channels_last):
+            x = torch.randn(8, 64, 56, 56).to(memory_format=layout).requires_grad_()
+            g = torch.randn_like(theirs[name](x))
+            both = turns(_stepped(theirs[name], x, g), _stepped(ours[name], x, g))
+            plain = layout is torch.contiguous_format
+            what = f"{name} 8x64x56x56, forward+backward{'' if plain else ', channels-last'}"
+            yield Row(what, *both, times=5.0 if plain and name == "max_pool" else None)
+
+
+def _stepped(f: Callable[[Tensor], Tensor], x: Tensor, g: Tensor) -> Callable[[], Any]:
+    return lambda: torch.autograd.grad(f(x), x, g)
+
+
+# ---- networks
+
+
+def training(name: str, model: nn.Module, x: Tensor) -> Iterator[Row]:
+    """A step of training, and the pools of it alone, on the tensors that they meet."""
+    ours = copy.deepcopy(model)
+    lt.replace(ours)
+    both = turns(_step(model, x), _step(ours, x), 4.0)
+    yield Row(f"training step of a small {name}, pools replaced", *both, times=1.0)
+    sites = [(p, q, seen) for p, q, seen in zip(_pools(model), _pools(ours), _inputs(model, x), strict=True)]
+    forward = [0.0, 0.0]
+    backward = [0.0, 0.0]
+    for p, q, seen in sites:
+        for at, (there, back) in enumerate(zip(*_alone(p, q, seen), strict=True)):
+            forward[at] += there
+            backward[at] += back
+    yield Row(f"pools of the {name}, forward", *forward, times=5.0)
+    yield Row(f"pools of the {name}, backward", *backward, times=2.0)
+
+
+def _alone(p: nn.Module, q: nn.Module, x: Tensor) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Seconds of two pools, forward and backward."""
+    with torch.no_grad():
+        there = turns(lambda: p(x), lambda: q(x))
+    leaf = x.clone().requires_grad_()
+    first, second = p(leaf), q(leaf)
+    g = torch.randn_like(first)
+    back = turns(
+        lambda: torch.autograd.grad(first, leaf, g, retain_graph=True),
+        lambda: torch.autograd.grad(second, leaf, g, retain_graph=True),
+    )
+    return there, back
+
+
+def _step(model: nn.Module, x: Tensor) -> Callable[[], Any]:
+    optimiser = torch.optim.SGD(model.parameters(), 1e-3)
+    target = torch.randn_like(model(x).detach())
+
+    def step() -> None:
+        optimiser.zero_grad()
+        functional.mse_loss(model(x), target).backward()
+        optimiser.step()
+
+    return step
+
+
+POOLING = (nn.MaxPool2d, nn.AdaptiveAvgPool2d, lt.MaxPool, lt.AdaptiveAvgPool)
+
+
+def _pools(model: nn.Module) -> list[nn.Module]:
+    return [m for m in model.modules() if isinstance(m, POOLING)]
+
+
+def _inputs(model: nn.Module, x: Tensor) -> list[Tensor]:
+    """What each pool gets, of those that are called once."""
+    seen: dict[int, Tensor] = {}
+    hooks = [m.register_forward_pre_hook(lambda m, a: seen.setdefault(id(m), a[0].detach())) for m in _pools(model)]
+    with torch.no_grad():
+        model(x)
+    for h in hooks:
+        h.remove()
+    return [seen[id(m)] for m in _pools(model)]
+
+
+def _normed(before: int, behind: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
+    conv = nn.Conv2d(before, behind, kernel, stride, kernel // 2, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(behind), nn.ReLU())
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.a, self.b = _normed(width, width), _normed(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.b(self.a(x))
+        return y
+
+
+class ResNet(nn.Sequential):
+    """A stem with a max pool, blocks, an adaptive average."""
+
+    def __init__(self) -> None:
+        head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+        stem = (_normed(3, 32, 7, 2), nn.MaxPool2d(3, 2, 1))
+        super().__init__(*stem, _Block(32), _normed(32, 64, 3, 2), _Block(64), *head)
+
+
+class UNet(nn.Module):
+    """Two steps down by max pools, two up by transposed convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.middle = _normed(1, 16), _normed(16, 32), _normed(32, 64)
+        self.first, self.second = nn.MaxPool2d(2), nn.MaxPool2d(2)
+        self.up, self.further = nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(32, 16, 2, 2)
+        self.join, self.last = _normed(64, 32), nn.Conv2d(32, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = self.one(x)
+        b = self.two(self.first(a))
+        c = self.join(torch.cat([b, self.up(self.middle(self.second(b)))], 1))
+        y: Tensor = self.last(torch.cat([a, self.further(c)], 1))
+        return y
