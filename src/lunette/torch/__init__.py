@@ -24,13 +24,13 @@ from lunette.torch.read import from_torch as from_torch
 from lunette.torch.replace import Replaced as Replaced
 from lunette.torch.replace import replace as replace
 
-adaptive_avg_pool = _on_tensors(_ops.adaptive_avg_pool)
-adaptive_max_pool = _on_tensors(_ops.adaptive_max_pool)
-avg_pool = _on_tensors(_ops.avg_pool)
-conv = _on_tensors(_ops.conv)
-conv_transpose = _on_tensors(_ops.conv_transpose)
-global_avg_pool = _on_tensors(_ops.global_avg_pool)
-global_max_pool = _on_tensors(_ops.global_max_pool)
-lp_pool = _on_tensors(_ops.lp_pool)
-max_pool = _on_tensors(_ops.max_pool)
-smooth_max_pool = _on_tensors(_ops.smooth_max_pool)
+adaptive_avg_pool = _on_tensors(_ops.AdaptiveAvgPool)
+adaptive_max_pool = _on_tensors(_ops.AdaptiveMaxPool)
+avg_pool = _on_tensors(_ops.AvgPool)
+conv = _on_tensors(_ops.Conv)
+conv_transpose = _on_tensors(_ops.ConvTranspose)
+global_avg_pool = _on_tensors(_ops.GlobalAvgPool)
+global_max_pool = _on_tensors(_ops.GlobalMaxPool)
+lp_pool = _on_tensors(_ops.LpPool)
+max_pool = _on_tensors(_ops.MaxPool)
+smooth_max_pool = _on_tensors(_ops.SmoothMaxPool)

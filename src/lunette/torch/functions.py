@@ -6,21 +6,25 @@ and the order of options are written once.
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from lunette.array import is_plain, key_of, plain_options, run
+from lunette.array import FLOAT, FORGETTING, is_plain, key_of, plain_options, resolved_before, run
 from lunette.errors import LunetteError
 from lunette.graph.text import options_of
-from lunette.op import Op, resolve
+from lunette.op import Op, ResolvedOp, resolve
+from lunette.ops import ALL
 from lunette.torch.batches import batch_rule
 from lunette.torch.derivatives import function_of, rule_of
 from lunette.torch.operators import OPERATORS, is_watched, register, text_of
 from lunette.torch.tensors import FLOATS, array_of, check_arithmetic, check_tensor, tensor_of
+from lunette.window import Shape
 
 for _operator in OPERATORS.values():
     register(_operator, function_of(_operator).apply, rule_of(_operator), batch_rule(_operator))
@@ -29,17 +33,19 @@ for _operator in OPERATORS.values():
 class Carried:
     """Stands in for x: what the function was asked for is done with tensors."""
 
-    __slots__ = ("x",)
+    __slots__ = ("options", "x")
     level = 0
 
     def __init__(self, x: Any) -> None:
         self.x = x
+        self.options: tuple[Any, ...] = ()
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         tensors = [self.x, *operands[1:]]
         if is_value(tensors) and not is_watched():
-            if arithmetic != "fast":
-                check_arithmetic(kind, arithmetic)
+            if arithmetic == "fast":
+                self.options = options
+            check_arithmetic(kind, arithmetic)
             y = run(kind, [array_of(t) if hasattr(t, "numpy") else t for t in tensors], arithmetic, options)
             return tensor_of(y) if type(y) is not tuple else tuple(map(tensor_of, y))
         return called(kind, tensors, arithmetic, options)
@@ -120,11 +126,44 @@ def _told_of(kind: type[Op], ranks: tuple[int | None, ...], arithmetic: str, opt
     return text_of(kind, full, arithmetic), indices is True
 
 
-def on_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of lunette on tensors."""
+_Kernel = tuple[Callable[..., None], Shape, tuple[None, ...]]
+
+
+def on_tensors(kind: type[Op]) -> Callable[..., Any]:
+    """The function of an operator, on tensors."""
+    function = ALL[kind]
+    kernels: dict[Any, _Kernel] = {}
+    FORGETTING.append(kernels.clear)
+    alone = len(kind.arrays) == 1
 
     @wraps(function)
     def on(x: Any, *arguments: Any, **options: Any) -> Any:
-        return function(Carried(x), *arguments, **options)
+        if not alone or is_watched() or not is_value((x,)):
+            return function(Carried(x), *arguments, **options)
+        # The short way of what was computed before, of which nothing is left but the kernel.
+        try:
+            key = x.shape, x.dtype, marshal.dumps((arguments, options), 2)  # type: ignore[arg-type]
+        except ValueError:  # an option that is no plain value
+            return function(Carried(x), *arguments, **options)
+        known = kernels.get(key)
+        array = array_of(x)
+        flags = array.flags
+        if known is not None and flags.c_contiguous and flags.aligned:
+            kernel, out, no_index = known
+            y = np.empty(out, array.dtype)
+            kernel(array, y, *no_index)
+            return tensor_of(y)
+        carried = Carried(x)
+        result = function(carried, *arguments, **options)
+        found = resolved_before(kind, (array,), "fast", carried.options)
+        if found is not None and all(map(is_plain, (*arguments, *options.values()))) and is_direct(found, array.dtype):
+            assert found.kernels.forward is not None
+            kernels[key] = found.kernels.forward, found.out, (None,) * hasattr(found.op, "return_indices")
+        return result
 
     return on
+
+
+def is_direct(resolved: ResolvedOp, dtype: Any) -> bool:
+    """Whether a kernel alone makes the result."""
+    return dtype in FLOAT and resolved.kernels.forward is not None and not getattr(resolved.op, "return_indices", False)
