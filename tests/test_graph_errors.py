@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lunette
-from lunette.graph.graph import Node
+from lunette.graph.nodes import Node
 from lunette.ops.derivative import vjp_of
 from test_errors import refused
 
