@@ -19,9 +19,9 @@ from hypothesis import given
 import lunette as ln
 from lunette.conform import classify, worker
 from lunette.conform.backends import NAMES, Space, find
+from lunette.conform.backends.backend import register
 from lunette.conform.backends.function import Function
 from lunette.conform.backends.lunette import Lunette
-from lunette.conform.backends.registry import register
 from lunette.conform.case import Case
 from lunette.conform.generate import draws
 from lunette.conform.isa import SETS, processor, seen

@@ -197,3 +197,8 @@ def preamble(case: Case, start: str) -> str:
 
 LIVE: dict[str, Backend] = {}
 """Backends that exist in this process only, such as functions without a name to import."""
+
+
+def register(backend: Backend) -> None:
+    """A backend for this process only."""
+    LIVE[backend.name] = backend
