@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-import lunette as ln
+import lunette
 from lunette.conform import classify, worker
 from lunette.conform.backends import NAMES, Space, find
 from lunette.conform.backends.backend import register
@@ -31,6 +31,8 @@ from lunette.conform.run import Processes, alone, conform, plan, run, run_batch
 from lunette.conform.shrink import shrink, weight
 from lunette.conform.worker import Nursery
 from lunette.strategies import cases
+
+ln: Any = lunette
 
 INF, NAN = float("inf"), float("nan")
 Array = Any

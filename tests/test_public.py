@@ -109,8 +109,8 @@ def modules_of(path: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             found |= {a.name for a in node.names if a.name.split(".")[0] == "lunette"}
         elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func) and node.args:
-            named = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
-            found |= {named} if str(named).startswith("lunette.") else set()
+            named = str(node.args[0].value) if isinstance(node.args[0], ast.Constant) else ""
+            found |= {named} if named.startswith("lunette.") else set()
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path.name} has a relative import"
     return found
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from lunette.ops.binary import add
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import shape_of
 from lunette.window import integer
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def check_function(f: Any, who: str) -> None:
@@ -93,7 +96,7 @@ class ForwardTracer(Tracer):
         return (boxed, *index) if index else boxed
 
 
-def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, R]:
     """`f(*primals)`, and its derivative in the direction of the tangents; None is a zero tangent.
 
     >>> import numpy as np, lunette as ln
@@ -213,7 +216,7 @@ class ReverseTracer(Tracer):
         return (boxed, *index) if index else boxed
 
 
-def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[[Any], tuple[Any, ...]]]:
     """`f(*primals)`, and the pullback: from a cotangent of the result to one cotangent per primal.
 
     The pullback reads the primals and the result again: change neither in place before it is called.
@@ -286,8 +289,8 @@ def _recorded(
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[..., tuple[Any, Any]]:
+    f: Callable[P, R], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, tuple[R, Any]]:
     """The function that gives the value of f and its gradient in the arguments `argnums`.
 
     With `has_aux`, f returns (value, anything), and so does the new function in place of the value.
@@ -297,9 +300,10 @@ def value_and_grad(
     (array(15.), array([ 6., 12.]))
     """
     check_function(f, "grad")
+    on_tracers: Callable[..., R] = f
     numbers = argnums if isinstance(argnums, tuple | list) else (argnums,)
 
-    def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def both(*args: P.args, **kwargs: P.kwargs) -> tuple[R, Any]:
         with error_context("grad"):
             places = [_argument(n, len(args)) for n in numbers]
             if len(set(places)) != len(places):
@@ -310,7 +314,7 @@ def value_and_grad(
             full = list(args)
             for at, value in zip(places, chosen, strict=True):
                 full[at] = value
-            return f(*full, **kwargs)
+            return on_tracers(*full, **kwargs)
 
         y, pull, aux = _recorded(inner, [args[at] for at in places], has_aux)
         with error_context("grad"):
@@ -319,7 +323,7 @@ def value_and_grad(
                 raise ShapeError("T3", "a function with one result, without axes", got, "Take ln.sum or ln.mean of it.")
         grads = pull([point(1, y)])
         result = grads if isinstance(argnums, tuple | list) else grads[0]
-        return ((y, aux) if has_aux else y), result
+        return (cast("R", (y, aux)) if has_aux else y), result
 
     return update_wrapper(both, f, updated=())
 
@@ -333,7 +337,7 @@ def _argument(number: Any, size: int) -> int:
     return at % size
 
 
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The function that gives the gradient of f, which has a result without axes; with `has_aux`, (gradient, aux).
 
     >>> import numpy as np, lunette as ln
@@ -342,7 +346,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     """
     both = value_and_grad(f, argnums, has_aux)
 
-    def gradient(*args: Any, **kwargs: Any) -> Any:
+    def gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
         value, g = both(*args, **kwargs)
         return (g, value[1]) if has_aux else g
 

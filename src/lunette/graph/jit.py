@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from numbers import Number
-from typing import Any, Final
+from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from lunette.graph.tracer import Tracer, flat, levels, shaped, trees
 from lunette.graph.value import Value
 from lunette.op import Op, apply
 from lunette.ops.glue import shape_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _names(f: Callable[..., Any], examples: Sequence[Any]) -> list[str]:
@@ -113,23 +116,24 @@ _Compiled = tuple[Program, Any, list[Any]]
 MOST_PROGRAMS: Final = 256
 
 
-class Jitted:
+class Jitted(Generic[P, R]):
     """A function that is traced and compiled once for every shape, dtype and static argument it meets.
 
     The programs that were used last are kept, MOST_PROGRAMS of them. As a method, it is one function per object.
     """
 
-    def __init__(self, f: Callable[..., Any], debug: bool) -> None:
-        self.f, self.debug = f, debug
+    def __init__(self, f: Callable[P, R], debug: bool) -> None:
+        self.f: Callable[..., R] = f  # called with tracers, too
+        self.debug = debug
         self.programs: OrderedDict[Any, _Compiled | None] = OrderedDict()
         self.numbered: set[Any] = set()
-        self.methods: dict[int, tuple[weakref.ref[Any], Jitted]] = {}
+        self.methods: dict[int, tuple[weakref.ref[Any], Jitted[..., R]]] = {}
         update_wrapper(self, f, updated=())
 
     def __repr__(self) -> str:
         return f"ln.jit({getattr(self.f, '__qualname__', self.f)})"
 
-    def __get__(self, owner: Any, kind: Any = None) -> Jitted:
+    def __get__(self, owner: Any, kind: Any = None) -> Jitted[..., R]:
         if owner is None:
             return self
         if id(owner) not in self.methods:
@@ -144,7 +148,7 @@ class Jitted:
             methods[at] = weak, Jitted(method, self.debug)
         return self.methods[id(owner)][1]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         leaves, tree = flat((*args, kwargs) if kwargs else args, none_is_leaf=False)
         facts: list[Any] = []
         arrays: list[Any] = []
@@ -180,9 +184,9 @@ class Jitted:
         program, out, fixed = known
         y = program(*arrays)
         if out is None and len(program.graph.outputs) == 1:
-            return y
+            return cast("R", y)
         found = iter(y if len(program.graph.outputs) > 1 else (y,))
-        return shaped(out, [next(found) if r is _VARIES else r for r in fixed])[0]
+        return cast("R", shaped(out, [next(found) if r is _VARIES else r for r in fixed])[0])
 
     def _again(self, kwargs: Any, tree: Any, leaves: Sequence[Any]) -> Any:
         """The call with other leaves."""
@@ -225,6 +229,10 @@ def _computes_in(array: Any) -> bool:
     return name in ("float32", "float64", "int64", "int32")
 
 
+@overload
+def jit(f: Callable[P, R], *, debug: bool = False) -> Jitted[P, R]: ...
+@overload
+def jit(f: None = None, *, debug: bool = False) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(f: Callable[..., Any] | None = None, *, debug: bool = False) -> Any:
     """The function, traced once per shape and dtype, compiled and cached; numbers and strings are static.
 

@@ -19,7 +19,7 @@ from lunette.graph.plan import make_steps
 from lunette.graph.simplify import simplified
 from lunette.graph.text import line
 from lunette.number import OBJECT, Array, Interval, allocate, as_dtype, is_real
-from lunette.op import Op, apply, check_name
+from lunette.op import Arithmetic, Op, apply, check_name
 from lunette.ops.glue import dtype_name
 from lunette.window import integer
 
@@ -146,7 +146,7 @@ class Program:
         given = [from_numpy(r, kind) for r in results]
         return given[0] if len(given) == 1 else tuple(given)
 
-    def run(self, *inputs: Any, arithmetic: str = "fast", **named: Any) -> Any:
+    def run(self, *inputs: Any, arithmetic: Arithmetic = "fast", **named: Any) -> Any:
         """The outputs in an arithmetic; all but "fast" compute node by node.
 
         With "interval" the inputs are boxes (`ln.Interval` of arrays) or points, and so are the weights among them;
