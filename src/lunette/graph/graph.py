@@ -20,7 +20,7 @@ A graph is well formed by construction. Whatever makes one otherwise (a parser, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -41,6 +41,7 @@ from lunette.array import (
 )
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
 from lunette.graph.value import Value
+from lunette.graph.walk import forward
 from lunette.number import OBJECT, Array, as_dtype, cells_of, each, is_real
 from lunette.op import Bound, Op, bind
 from lunette.window import Shape, integer, is_sequence
@@ -365,19 +366,6 @@ class Graph:
 
         return Program(self, debug=debug)
 
-    def each(self, values: Sequence[Any], compute: Callable[[Node, list[Any]], Any]) -> Iterator[tuple[int, Any]]:
-        """Every node in order, with `values` for the inputs, and what `compute` makes of an operator."""
-        given = iter(values)
-        known: list[Any] = []
-        for at, n in enumerate(self.nodes):
-            if n.name is not None:
-                known.append(next(given))
-            elif n.value is not None:
-                known.append(n.value)
-            else:
-                known.append(compute(n, [None if i is None else known[i] for i in n.inputs]))
-            yield at, known[-1]
-
     def eval(self, *inputs: Any, number: Callable[[Any], Any] | None = None) -> Any:
         """The outputs by the executable specification, on numbers of any type.
 
@@ -419,7 +407,7 @@ class Graph:
             with np.errstate(all="ignore"):
                 return by_specification(n.bound, own)
 
-        values = dict(self.each(given, compute))
+        values = dict(forward(self, given, compute))
         results = [values[i].copy() if values[i].dtype == OBJECT else convert(values[i]) for i in self.outputs]
         return results[0] if len(results) == 1 else tuple(results)
 

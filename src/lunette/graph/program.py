@@ -14,6 +14,7 @@ from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speakin
 from lunette.graph.graph import Graph, Node, Var, short
 from lunette.graph.interval_plan import IntervalPlan
 from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
+from lunette.graph.walk import forward
 from lunette.number import OBJECT, Array, Interval, allocate, as_dtype, cells_of, each, is_real
 from lunette.op import Op, apply, check_name
 from lunette.ops.glue import dtype_name
@@ -171,7 +172,7 @@ class Program:
             assert n.kind is not None
             return apply(n.kind, operands, arithmetic, *n.options)
 
-        known = dict(self.graph.each(arrays, compute))
+        known = dict(forward(self.graph, arrays, compute))
         # Copies: a result may be an input, a constant or another result.
         given = [give(np.array(known[i], order="C"), kind) for i in self.graph.outputs]
         return given[0] if len(given) == 1 else tuple(given)
@@ -281,7 +282,7 @@ class Program:
             look(n.kind, operands, y, n.line)
             return y
 
-        for _ in self.graph.each(arrays, compute):
+        for _ in forward(self.graph, arrays, compute):
             pass
 
     # ---- derivatives
@@ -432,7 +433,7 @@ def replay(graph: Graph, values: Sequence[Any], number: Callable[[Any], Any] | N
             ]
         return apply(n.kind, operands, "fast", *n.options)
 
-    known = [v for _, v in graph.each(values, compute)]
+    known = [v for _, v in forward(graph, values, compute)]
     return [known[i] for i in graph.outputs]
 
 

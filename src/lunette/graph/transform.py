@@ -27,7 +27,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, update_wrapper
-from itertools import count
 from numbers import Number
 from operator import is_
 from typing import Any, Final
@@ -39,7 +38,8 @@ from lunette.array import FLOAT, give, take
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, sign, speaking
 from lunette.graph.graph import Graph, Var, line_of_the_user
 from lunette.graph.program import Program, refuse_nan
-from lunette.graph.value import Value
+from lunette.graph.value import Value, levels
+from lunette.graph.walk import reverse
 from lunette.number import OBJECT, Interval, is_real
 from lunette.op import Op, apply
 from lunette.ops.binary import add
@@ -47,7 +47,6 @@ from lunette.ops.glue import dtype_name, lift, shape_of
 from lunette.ops.layout import broadcast_to
 from lunette.window import Shape, integer
 
-_levels = count()
 trees: Any = optree  # whose types say less than Any
 
 
@@ -198,7 +197,7 @@ class Within(Box):
 
 def _in(arithmetic: str, rule: Callable[..., Any], primals: Sequence[Any], y: Any, more: Any) -> Any:
     """What a rule of derivatives makes of primals, value, and tangents or a cotangent, in an arithmetic."""
-    level = next(_levels)
+    level = next(levels)
 
     def box(v: Any) -> Any:
         if isinstance(v, tuple):
@@ -248,7 +247,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
         if not tuples or len(primals) != len(tangents):
             got = " and ".join(_counted(v) for v in (primals, tangents))
             raise DTypeError("T1", "primals and tangents as tuples of one length", got, "Write (x,) and (t,).")
-        level = next(_levels)
+        level = next(levels)
         held: set[int] = set()
         boxed = [p if t is None else _pushed(p, t, level, held) for p, t in zip(primals, tangents, strict=True)]
     results, out = flat((f(*boxed),))
@@ -299,38 +298,30 @@ def zeros_like(value: Any) -> Any:
 # ---- reverse mode
 
 
-_Step = tuple[type[Op], str, tuple[Any, ...], tuple[Any, ...], Any, list[int]]
+_Step = tuple[type[Op], str, tuple[Any, ...], tuple[Any, ...], Any]
 
 
 class Tape:
-    """The steps of one computation: what each read, what it made, and whose results it read (-1: nobody's)."""
+    """The inputs and steps of one computation: what each step read, what it made, and whose results it read."""
 
-    __slots__ = ("inputs", "steps")
+    __slots__ = ("inputs", "sources", "steps")
 
     def __init__(self, inputs: int) -> None:
         self.inputs = inputs
         self.steps: list[_Step] = []
+        self.sources: list[Sequence[int | None]] = [()] * inputs
 
     def pull(self, cotangents: list[Any]) -> list[Any]:
         """The cotangents of the inputs, from those of inputs and steps, which are spent."""
-        inputs = self.inputs
-        for at in range(len(cotangents) - 1, inputs - 1, -1):
-            g = cotangents[at]
-            if g is None:
-                continue
-            kind, arithmetic, options, primals, y, sources = self.steps[at - inputs]
-            for wrt, source in enumerate(sources):
-                if source < 0:
-                    continue
-                if arithmetic == "fast":
-                    part = kind.pull(options, primals, y, g, wrt)
-                else:
-                    part = _in(arithmetic, partial(kind.pull, options, wrt=wrt), primals, y, g)
-                if part is not None:
-                    before = cotangents[source]
-                    cotangents[source] = part if before is None else add(before, part)
-            cotangents[at] = None
-        return cotangents[:inputs]
+        inputs, steps = self.inputs, self.steps
+
+        def pull(at: int, wrt: int, g: Any) -> Any:
+            kind, arithmetic, options, primals, y = steps[at - inputs]
+            if arithmetic == "fast":
+                return kind.pull(options, primals, y, g, wrt)
+            return _in(arithmetic, partial(kind.pull, options, wrt=wrt), primals, y, g)
+
+        return reverse(self.sources, cotangents, pull)[:inputs]
 
 
 class Taped(Box):
@@ -343,18 +334,20 @@ class Taped(Box):
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         level, tape = self.level, self.tape
-        values, sources = [], []
+        values: list[Any] = []
+        sources: list[int | None] = []
         for o in operands:
             mine = type(o) is Taped and o.level == level
             values.append(o.value if mine else o)
-            sources.append(o.at if mine else -1)
+            sources.append(o.at if mine else None)
         y = apply(kind, values, arithmetic, *options)
         index: list[Any] = []
         if type(y) is tuple:
             y, *index = y
         steps = tape.steps
         boxed = Taped(y, tape, tape.inputs + len(steps), level)
-        steps.append((kind, arithmetic, options, tuple(values), y, sources))
+        steps.append((kind, arithmetic, options, tuple(values), y))
+        tape.sources.append(sources)
         return (boxed, *index) if index else boxed
 
 
@@ -387,7 +380,7 @@ def _recorded(
     f: Callable[..., Any], primals: Sequence[Any], has_aux: bool
 ) -> tuple[Any, Callable[[list[Any]], tuple[Any, ...]], Any]:
     """The value, its pullback for the leaves of a cotangent, and with `has_aux` what f returns beside the value."""
-    level = next(_levels)
+    level = next(levels)
     leaves, tree = flat(primals, none_is_leaf=False)
     tape = Tape(len(leaves))
     boxes: list[Any] = []
@@ -664,7 +657,7 @@ class Jitted:
 
     def _watched(self, kwargs: Any, tree: Any, leaves: list[Any]) -> Any:
         """Operator by operator, to name the first that makes a NaN."""
-        level = next(_levels)
+        level = next(levels)
         results, out = flat((self._again(kwargs, tree, [v if _is_static(v) else Watched(v, level) for v in leaves]),))
         return shaped(out, [r.value if type(r) is Watched and r.level == level else r for r in results])[0]
 

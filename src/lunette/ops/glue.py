@@ -25,6 +25,8 @@ class Glue(Op):
     optional: ClassVar[bool] = False
     positive: ClassVar[bool] = False
     """It is defined for positive numbers only."""
+    aligned: ClassVar[bool] = False
+    """Axes of its arrays meet counted from the last, as NumPy broadcasts: those in front may be absent."""
     cases: ClassVar[Mapping[str, Case]]
 
     @classmethod
@@ -38,6 +40,26 @@ class Glue(Op):
     def options(self) -> tuple[Any, ...]:
         """The options that make this operator again."""
         return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+
+    # ---- rows: the same operator on arrays with an axis in front, entry by entry
+
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        """The options that make this operator for arrays with axes of these sizes in front, which it leaves alone."""
+        return self.options()
+
+    def by_row(self, operands: Sequence[Any], rowed: Sequence[bool], rows: int, arithmetic: str) -> Any:
+        """Every row of the result in front of the others; `rowed` tells which operands have rows, too."""
+        from lunette.ops.layout import broadcast_to, reshape  # which are made of this class
+
+        shapes = [shape_of(v)[has:] for v, has in zip(operands, rowed, strict=True)]
+        most = max(len(s) for s in (*shapes, self.shape(*shapes)))
+        values = []
+        for v, s, has in zip(operands, shapes, rowed, strict=True):
+            if self.aligned:
+                values.append(reshape(v, (rows, *(1,) * (most - len(s)), *s)) if has and len(s) < most else v)
+            else:
+                values.append(v if has else broadcast_to(v, (rows, *s)))
+        return apply(type(self), values, arithmetic, *self.leading((rows,)))
 
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         y = self.spec(*primals)

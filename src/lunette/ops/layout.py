@@ -59,6 +59,9 @@ class Reshape(Layout):
         assert x is not None
         return x.reshape(self.to)
 
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        return ((*sizes, *self.to),)
+
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
         return reshape(g, shape_of(primals[0]))
@@ -101,6 +104,10 @@ class Transpose(Layout):
         assert x is not None
         return x.transpose(self.axes)
 
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        assert self.axes is not None
+        return ((*range(len(sizes)), *(len(sizes) + a for a in self.axes)),)
+
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
         axes = options[0]
@@ -121,6 +128,7 @@ class BroadcastTo(Layout):
     to: Shape = ()
 
     name: ClassVar[str] = "broadcast_to"
+    aligned: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = {
         "rows": case((3,), to=(2, 3)),
         "column": case((2, 1), to=(2, 3)),
@@ -145,6 +153,9 @@ class BroadcastTo(Layout):
         (x,) = arrays
         assert x is not None
         return np.broadcast_to(x, self.to).copy()
+
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        return ((*sizes, *self.to),)
 
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
@@ -193,6 +204,9 @@ class Concat(Glue):
 
     def spec(self, *arrays: Array | None) -> Array:
         return np.concatenate([a for a in arrays if a is not None], self.axis)
+
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        return (len(sizes) + self.axis,)
 
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:

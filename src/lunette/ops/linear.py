@@ -20,7 +20,7 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ShapeError, speaking
 from lunette.number import Array, cells_in, total, zero_of
-from lunette.op import Case, Kernels, Shapes, case
+from lunette.op import Case, Kernels, Shapes, apply, case
 from lunette.ops.binary import add
 from lunette.ops.glue import Glue, broadcast, make, shape_of
 from lunette.ops.layout import broadcast_to, reshape
@@ -75,6 +75,14 @@ class MatMul(Glue):
             terms = [a * b for a, b in zip(rows[(*at, i)], columns[(*at, j)], strict=True)]
             z[(*at, i, j)] = total(terms, zero_of(x, y))
         return z
+
+    def by_row(self, operands: Sequence[Any], rowed: Sequence[bool], rows: int, arithmetic: str) -> Any:
+        (x, y), shapes = operands, [shape_of(v) for v in operands]
+        if rowed != [True, False] or self.turn_x or len(shapes[1]) > 2:
+            return super(MatMul, self).by_row(operands, rowed, rows, arithmetic)  # slots make two classes of one
+        m, k = shapes[0][1:]  # one matrix for all rows: one long product
+        long = apply(MatMul, (reshape(x, (rows * m, k)), y), arithmetic, *self.options())
+        return reshape(long, (rows, m, shape_of(long)[1]))
 
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:

@@ -78,6 +78,9 @@ class Reduction(Glue):
             y[cell] = self.fold([] if rows is None else list(rows[cell]), zero_of(x))
         return y.reshape(self.shape(x.shape))
 
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        return tuple(len(sizes) + a for a in self.axes()), self.keepdims
+
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         return Kernels(_native.reduce(dtype.char, self.name, list(shapes[0] or ()), list(self.axes())))
 
