@@ -14,10 +14,12 @@ import numpy as np
 
 from lunette.graph.value import Value, levels
 from lunette.number import OBJECT
-from lunette.op import Op, apply, bind
+from lunette.op import Op, apply, resolve
+from lunette.ops.broadcast import broadcast_to
+from lunette.ops.concat import concat
 from lunette.ops.derivative import Vjp
 from lunette.ops.glue import Glue, shape_of
-from lunette.ops.layout import broadcast_to, concat, reshape
+from lunette.ops.layout import reshape
 from lunette.ops.pad import slice as cut
 from lunette.window import Shape
 
@@ -61,17 +63,29 @@ def _apply(
     kind: type[Op], values: list[Any], rowed: list[bool], rows: int, arithmetic: str, options: tuple[Any, ...]
 ) -> Any:
     shapes = [None if v is None else shape_of(v)[has:] for v, has in zip(values, rowed, strict=True)]
-    bound = bind(kind, shapes, 2, options)
-    if isinstance(bound.op, Glue):
-        return bound.op.by_row(values, rowed, rows, arithmetic)
-    assert bound.d is not None
-    options = kind.told(bound.d, options)
+    resolved = resolve(kind, shapes, 2, options)
+    if isinstance(resolved.op, Glue):
+        y = resolved.op.by_row(values, rowed, rows, arithmetic)
+        return _with_axis_in_front(resolved.op, values, rowed, rows, arithmetic) if y is None else y
+    assert resolved.d is not None
+    options = kind.told(resolved.d, options)
     if kind.summed or not all(p in kind.batched for p, has in enumerate(rowed) if has):
         return _one_by_one(kind, values, rowed, rows, arithmetic, options)
     for p in kind.batched:
         if not rowed[p] and values[p] is not None:
             values[p] = _for_all(values[p], rows, issubclass(kind, Vjp) and not kind.reads(p))
     return apply(kind, values, arithmetic, *options)
+
+
+def _with_axis_in_front(op: Glue, values: list[Any], rowed: list[bool], rows: int, arithmetic: str) -> Any:
+    shapes = [shape_of(v)[has:] for v, has in zip(values, rowed, strict=True)]
+    most = max(len(s) for s in (*shapes, op.shape(*shapes)))
+    for at, (v, s, has) in enumerate(zip(values, shapes, rowed, strict=True)):
+        if not op.aligned and not has:
+            values[at] = broadcast_to(v, (rows, *s))
+        elif op.aligned and has and len(s) < most:
+            values[at] = reshape(v, (rows, *(1,) * (most - len(s)), *s))
+    return apply(type(op), values, arithmetic, *op.leading((rows,)))
 
 
 def _for_all(value: Any, rows: int, only_shape: bool) -> Any:

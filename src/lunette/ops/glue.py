@@ -48,18 +48,8 @@ class Glue(Op):
         return self.options()
 
     def by_row(self, operands: Sequence[Any], rowed: Sequence[bool], rows: int, arithmetic: str) -> Any:
-        """Every row of the result in front of the others; `rowed` tells which operands have rows, too."""
-        from lunette.ops.layout import broadcast_to, reshape  # which are made of this class
-
-        shapes = [shape_of(v)[has:] for v, has in zip(operands, rowed, strict=True)]
-        most = max(len(s) for s in (*shapes, self.shape(*shapes)))
-        values = []
-        for v, s, has in zip(operands, shapes, rowed, strict=True):
-            if self.aligned:
-                values.append(reshape(v, (rows, *(1,) * (most - len(s)), *s)) if has and len(s) < most else v)
-            else:
-                values.append(v if has else broadcast_to(v, (rows, *s)))
-        return apply(type(self), values, arithmetic, *self.leading((rows,)))
+        """All rows of the result in a way of its own, if there is a shorter one; `rowed` operands have rows, too."""
+        return None
 
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         y = self.spec(*primals)
