@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What an arithmetic made for resolved operators: found again by their id, which stays theirs since they are kept."""
+    """What an arithmetic made for resolved operators, found again by their id: it is theirs while they are kept."""
 
     every: ClassVar[list[Kept[Any]]] = []
 

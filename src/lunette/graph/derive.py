@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lunette.graph import walk
 from lunette.graph.differentiate import jvp, vjp
 from lunette.graph.nodes import Node, Nodes, Var
 from lunette.graph.simplify import reads, shape_only
@@ -28,7 +29,7 @@ def replay(graph: Nodes, values: Sequence[Any], number: Callable[[Any], Any] | N
             ]
         return apply(n.kind, operands, "fast", *n.options)
 
-    known = [v for _, v in graph.each(values, compute)]
+    known = [v for _, v in walk.forward(graph, values, compute)]
     return [known[i] for i in graph.outputs]
 
 

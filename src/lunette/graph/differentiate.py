@@ -27,8 +27,9 @@ import numpy as np
 from lunette.array import FLOAT, from_numpy, to_numpy
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown, sign
 from lunette.graph.nodes import Var
-from lunette.graph.tracer import Tracer, alike, flat, fresh, kind_and_size, levels, point, shaped
-from lunette.graph.value import Value
+from lunette.graph.tracer import Tracer, alike, flat, fresh, kind_and_size, point, shaped
+from lunette.graph.value import Value, levels
+from lunette.graph.walk import reverse
 from lunette.number import OBJECT, Interval, is_real
 from lunette.op import Op, apply
 from lunette.ops.binary import add
@@ -157,38 +158,30 @@ def zeros_like(value: Any) -> Any:
     return from_numpy(np.zeros(taken.array.shape, taken.array.dtype), taken.kind)
 
 
-_Step = tuple[type[Op], str, tuple[Any, ...], tuple[Any, ...], Any, list[int]]
+_Step = tuple[type[Op], str, tuple[Any, ...], tuple[Any, ...], Any]
 
 
 class Tape:
-    """The steps of one computation: what each read, what it made, and whose results it read (-1: nobody's)."""
+    """The inputs and steps of one computation: what each step read, what it made, and whose results it read."""
 
-    __slots__ = ("inputs", "steps")
+    __slots__ = ("inputs", "sources", "steps")
 
     def __init__(self, inputs: int) -> None:
         self.inputs = inputs
         self.steps: list[_Step] = []
+        self.sources: list[Sequence[int | None]] = [()] * inputs
 
     def pull(self, cotangents: list[Any]) -> list[Any]:
         """The cotangents of the inputs, from those of inputs and steps, which are spent."""
-        inputs = self.inputs
-        for at in range(len(cotangents) - 1, inputs - 1, -1):
-            g = cotangents[at]
-            if g is None:
-                continue
-            kind, arithmetic, options, primals, y, sources = self.steps[at - inputs]
-            for wrt, source in enumerate(sources):
-                if source < 0:
-                    continue
-                if arithmetic == "fast":
-                    part = kind.pull(options, primals, y, g, wrt)
-                else:
-                    part = _in(arithmetic, partial(kind.pull, options, wrt=wrt), primals, y, g)
-                if part is not None:
-                    before = cotangents[source]
-                    cotangents[source] = part if before is None else add(before, part)
-            cotangents[at] = None
-        return cotangents[:inputs]
+        inputs, steps = self.inputs, self.steps
+
+        def pull(at: int, wrt: int, g: Any) -> Any:
+            kind, arithmetic, options, primals, y = steps[at - inputs]
+            if arithmetic == "fast":
+                return kind.pull(options, primals, y, g, wrt)
+            return _in(arithmetic, partial(kind.pull, options, wrt=wrt), primals, y, g)
+
+        return reverse(self.sources, cotangents, pull)[:inputs]
 
 
 class ReverseTracer(Tracer):
@@ -201,18 +194,20 @@ class ReverseTracer(Tracer):
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         level, tape = self.level, self.tape
-        values, sources = [], []
+        values: list[Any] = []
+        sources: list[int | None] = []
         for o in operands:
             mine = type(o) is ReverseTracer and o.level == level
             values.append(o.value if mine else o)
-            sources.append(o.at if mine else -1)
+            sources.append(o.at if mine else None)
         y = apply(kind, values, arithmetic, *options)
         index: list[Any] = []
         if type(y) is tuple:
             y, *index = y
         steps = tape.steps
         boxed = ReverseTracer(y, tape, tape.inputs + len(steps), level)
-        steps.append((kind, arithmetic, options, tuple(values), y, sources))
+        steps.append((kind, arithmetic, options, tuple(values), y))
+        tape.sources.append(sources)
         return (boxed, *index) if index else boxed
 
 

@@ -16,6 +16,7 @@ from lunette.graph import check, draw, file
 from lunette.graph.nodes import Node, Nodes
 from lunette.graph.program import Program
 from lunette.graph.text import named_constants, read, write
+from lunette.graph.walk import forward
 from lunette.number import OBJECT, Array, cells_of, each
 
 
@@ -104,7 +105,7 @@ class Graph(Nodes):
             with np.errstate(all="ignore"):
                 return by_specification(n.resolved, own)
 
-        values = dict(self.each(given, compute))
+        values = dict(forward(self, given, compute))
         results = [values[i].copy() if values[i].dtype == OBJECT else convert(values[i]) for i in self.outputs]
         return results[0] if len(results) == 1 else tuple(results)
 

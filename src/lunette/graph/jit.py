@@ -20,8 +20,8 @@ from lunette.graph.differentiate import check_function
 from lunette.graph.graph import Graph
 from lunette.graph.nodes import Var, line_of_the_user
 from lunette.graph.program import Program, refuse_nan
-from lunette.graph.tracer import Tracer, flat, levels, shaped, trees
-from lunette.graph.value import Value
+from lunette.graph.tracer import Tracer, flat, shaped, trees
+from lunette.graph.value import Value, levels
 from lunette.op import Op, apply
 from lunette.ops.glue import shape_of
 

@@ -20,7 +20,7 @@ A graph is well formed by construction. Whatever makes one otherwise (a parser, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -311,19 +311,6 @@ class Nodes:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.nodes)} nodes, {len(self.inputs)} inputs, {len(self.outputs)} outputs)"
-
-    def each(self, values: Sequence[Any], compute: Callable[[Node, list[Any]], Any]) -> Iterator[tuple[int, Any]]:
-        """Every node in order, with `values` for the inputs, and what `compute` makes of an operator."""
-        given = iter(values)
-        known: list[Any] = []
-        for at, n in enumerate(self.nodes):
-            if n.name is not None:
-                known.append(next(given))
-            elif n.value is not None:
-                known.append(n.value)
-            else:
-                known.append(compute(n, [None if i is None else known[i] for i in n.inputs]))
-            yield at, known[-1]
 
 
 def _is_same(a: Array, b: Array) -> bool:

@@ -18,6 +18,7 @@ from lunette.graph.nodes import Node, Nodes, short
 from lunette.graph.plan import make_steps
 from lunette.graph.simplify import simplified
 from lunette.graph.text import line
+from lunette.graph.walk import forward
 from lunette.number import OBJECT, Array, Interval, allocate, as_dtype, is_real
 from lunette.op import Arithmetic, Op, apply, check_name
 from lunette.ops.glue import dtype_name
@@ -175,7 +176,7 @@ class Program:
             assert n.kind is not None
             return apply(n.kind, operands, arithmetic, *n.options)
 
-        known = dict(self.graph.each(arrays, compute))
+        known = dict(forward(self.graph, arrays, compute))
         # Copies: a result may be an input, a constant or another result.
         given = [from_numpy(np.array(known[i], order="C"), kind) for i in self.graph.outputs]
         return given[0] if len(given) == 1 else tuple(given)
@@ -285,7 +286,7 @@ class Program:
             look(n.kind, operands, y, n.line)
             return y
 
-        for _ in self.graph.each(arrays, compute):
+        for _ in forward(self.graph, arrays, compute):
             pass
 
     # ---- derivatives

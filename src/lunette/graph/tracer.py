@@ -8,7 +8,6 @@ the level of the transformation that made it. The rules T1 to T6 are those of lu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 from operator import is_
 from typing import Any, Final
 
@@ -22,8 +21,6 @@ from lunette.graph.value import Value
 from lunette.number import OBJECT, is_real
 from lunette.ops.glue import dtype_name, lift, shape_of
 from lunette.window import Shape
-
-levels = count()
 
 trees: Any = optree  # whose types say less than Any
 
