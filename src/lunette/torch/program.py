@@ -16,9 +16,10 @@ import torch
 from torch import nn
 
 from lunette.errors import ArgumentError, DTypeError
+from lunette.graph.derive import replay
+from lunette.graph.differentiate import jvp, vjp
 from lunette.graph.graph import Graph
-from lunette.graph.program import Program, replay
-from lunette.graph.transform import jvp, vjp
+from lunette.graph.program import Program
 from lunette.torch.read import Exported
 from lunette.torch.tensors import array_of, tensor_of
 

@@ -22,7 +22,8 @@ import torch
 from torch import nn
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, shown
-from lunette.graph.graph import Graph, Var
+from lunette.graph.graph import Graph
+from lunette.graph.nodes import Var
 from lunette.op import apply
 from lunette.torch.aten import TABLE, WHOLE, Unavailable
 from lunette.torch.operators import OPERATORS, setting_of
