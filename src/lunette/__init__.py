@@ -36,6 +36,7 @@ from lunette.graph.graph import load as load
 from lunette.graph.jit import jit as jit
 from lunette.graph.jit import trace as trace
 from lunette.graph.nodes import Var as Var
+from lunette.graph.program import ELSEWHERE as _ELSEWHERE
 from lunette.graph.program import Program as Program
 from lunette.graph.rules import rules as rules
 from lunette.number import Dual as Dual
@@ -102,6 +103,14 @@ def from_torch(module: _typing.Any, *examples: _typing.Any, weights: str = "cons
 
     return _read(module, *examples, weights=weights, train=train)
 
+
+def _to_torch(program: Program) -> _typing.Any:
+    from lunette.torch.program import to_torch as _made
+
+    return _made(program)
+
+
+_ELSEWHERE["torch"] = _to_torch
 
 conv_jvp, conv_vjp = _jvp_of(conv, _ops.Conv), _vjp_of(conv, _ops.Conv)
 conv_transpose_jvp, conv_transpose_vjp = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +58,10 @@ class Stats:
             f"constants {self.constants / 2**20:.2f} MiB"
         )
         return "\n".join(lines)
+
+
+ELSEWHERE: dict[str, Callable[[Any], Callable[..., Any]]] = {}
+"""What makes functions of other frameworks of a program, by the framework. The bridges are above: lunette fills it."""
 
 
 class Program:
@@ -341,8 +344,7 @@ class Program:
 
     def to_torch(self) -> Callable[..., Any]:
         """The program as a function of torch tensors that torch can differentiate, again and again."""
-        made: Callable[..., Any] = importlib.import_module("lunette.torch.program").to_torch(self)
-        return made
+        return ELSEWHERE["torch"](self)
 
     # ---- looking
 
