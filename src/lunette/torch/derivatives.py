@@ -8,6 +8,7 @@ kind. Here the values are tensors: window operators among them are operators of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,8 +16,10 @@ import torch
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 
+import lunette.array
 from lunette.graph.value import Value
 from lunette.op import Op, apply
+from lunette.ops import MaxPool
 from lunette.ops.binary import Add, Div, Equal, Mul, Sub
 from lunette.ops.broadcast import BroadcastTo
 from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
@@ -25,6 +28,7 @@ from lunette.ops.power import Power
 from lunette.ops.reduce import Sum
 from lunette.ops.unary import Abs, Neg
 from lunette.torch.operators import OPERATORS, Operator, is_watched, needs_gradient, setting_of, text_of
+from lunette.torch.tensors import array_of, tensor_of
 from lunette.window import Shape
 
 BETWEEN: Final[Mapping[type[Op], Callable[..., torch.Tensor]]] = {
@@ -83,6 +87,32 @@ def is_read(kind: type[Differentiable], at: int, wrt: int) -> bool:
     return vjp_of(kind, wrt).reads(at)
 
 
+@dataclass(frozen=True)
+class Winners:
+    """The value of a max pool, and the record of its winners: where they are is not looked for twice."""
+
+    y: torch.Tensor
+    recorder: Any
+    numbers: Any
+
+    def back(self, g: torch.Tensor) -> torch.Tensor:
+        """The gradient in x."""
+        return tensor_of(self.recorder.vjp(self.numbers, array_of(g)))
+
+
+def winners(operator: Operator, arguments: Sequence[Any]) -> Winners | None:
+    """Of a max pool that keeps them."""
+    kind = operator.kind
+    if _recorder_of is None or operator.indices or not issubclass(kind, MaxPool) or is_watched():
+        return None
+    setting, x = setting_of(kind, arguments[-1]), array_of(arguments[0])
+    recorder = _recorder_of(kind, x.shape, x.dtype, setting.options) if setting.arithmetic == "fast" else None
+    return None if recorder is None else Winners(tensor_of((made := recorder.forward(x))[0]), recorder, made[1])
+
+
+_recorder_of: Any = getattr(lunette.array, "recorder_of", None)
+
+
 def function_of(operator: Operator) -> type[_SingleLevelFunction]:
     """The node that an operator leaves in the graph of autograd."""
     kind = operator.kind
@@ -90,7 +120,8 @@ def function_of(operator: Operator) -> type[_SingleLevelFunction]:
 
     def forward(ctx: Any, *arguments: Any) -> Any:
         *tensors, ctx.text = arguments
-        y = _below(operator, arguments)
+        ctx.winners = recorded = winners(operator, arguments) if ctx.needs_input_grad[0] else None
+        y = _below(operator, arguments) if recorded is None else recorded.y
         ctx.set_materialize_grads(False)
         ctx.save_for_forward(*tensors)
         kept = list(tensors)
@@ -109,6 +140,8 @@ def function_of(operator: Operator) -> type[_SingleLevelFunction]:
         nothing = (None,) * len(ctx.needs_input_grad)
         if g is None:
             return nothing
+        if ctx.winners is not None and not torch.is_grad_enabled() and not is_watched():
+            return ctx.winners.back(g), None
         setting = setting_of(kind, ctx.text)
         # What is not read is there by its shape alone.
         primals = [
