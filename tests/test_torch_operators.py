@@ -135,8 +135,9 @@ def examples(problem: Problem) -> list[tuple[Operator, tuple[Any, ...]]]:
 def test_opcheck(problem: Problem) -> None:
     """Schema, autograd and fake tensors of every case; a trace with symbolic sizes of one, or of all in long tests."""
     quick = ("test_schema", "test_autograd_registration", "test_faketensor")
-    more = ("test_aot_dispatch_dynamic",) if LONG or problem in ONE_EACH else ()
     for operator, arguments in examples(problem):
+        traced = LONG or (problem in ONE_EACH and operator.kind is problem.kind)
+        more = ("test_aot_dispatch_dynamic",) if traced else ()
         torch.library.opcheck(operator.handle, arguments, test_utils=(*quick, *more))
 
 

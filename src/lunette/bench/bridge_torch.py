@@ -20,26 +20,26 @@ def rows(threads: int) -> Iterator[Row]:
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     try:
-        yield small_call()
-        yield from pools()
+        yield small_call(threads)
+        yield from pools(threads)
         for name, model, x in (
             ("ResNet", ResNet(), torch.randn(8, 3, 64, 64)),
             ("U-Net", UNet(), torch.randn(4, 1, 64, 64)),
         ):
-            yield from training(name, model, x)
+            yield from training(name, model, x, threads)
     finally:
         torch.set_num_threads(before)
 
 
-def small_call() -> Row:
+def small_call(threads: int) -> Row:
     """What a call costs beside its work."""
     x = torch.randn(1, 16, 8, 8)
     with torch.no_grad():
-        both = turns(lambda: functional.max_pool2d(x, 2), lambda: lt.max_pool(x, 2))
+        both = turns(lambda: functional.max_pool2d(x, 2), lambda: lt.max_pool(x, 2), threads)
     return Row("max_pool 1x16x8x8, forward, no_grad", *both, overhead=5e-6)
 
 
-def pools() -> Iterator[Row]:
+def pools(threads: int) -> Iterator[Row]:
     """Forward and backward on planes of a common size; channels-last as it is."""
     theirs = {
         "max_pool": lambda x: functional.max_pool2d(x, 3, 2, 1),
@@ -55,7 +55,7 @@ def pools() -> Iterator[Row]:
         for layout in (torch.contiguous_format, torch.channels_last):
             x = torch.randn(8, 64, 56, 56).to(memory_format=layout).requires_grad_()
             g = torch.randn_like(theirs[name](x))
-            both = turns(_stepped(theirs[name], x, g), _stepped(ours[name], x, g))
+            both = turns(_stepped(theirs[name], x, g), _stepped(ours[name], x, g), threads)
             plain = layout is torch.contiguous_format
             what = f"{name} 8x64x56x56, forward+backward{'' if plain else ', channels-last'}"
             yield Row(what, *both, times=5.0 if plain and name == "max_pool" else None)
@@ -68,33 +68,35 @@ def _stepped(f: Callable[[Tensor], Tensor], x: Tensor, g: Tensor) -> Callable[[]
 # ---- networks
 
 
-def training(name: str, model: nn.Module, x: Tensor) -> Iterator[Row]:
+def training(name: str, model: nn.Module, x: Tensor, threads: int) -> Iterator[Row]:
     """A step of training, and the pools of it alone, on the tensors that they meet."""
     ours = copy.deepcopy(model)
     lt.replace(ours)
-    both = turns(_step(model, x), _step(ours, x), 4.0)
+    both = turns(_step(model, x), _step(ours, x), threads, 3.0)
     yield Row(f"training step of a small {name}, pools replaced", *both, times=1.0)
     sites = [(p, q, seen) for p, q, seen in zip(_pools(model), _pools(ours), _inputs(model, x), strict=True)]
     forward = [0.0, 0.0]
     backward = [0.0, 0.0]
     for p, q, seen in sites:
-        for at, (there, back) in enumerate(zip(*_alone(p, q, seen), strict=True)):
+        for at, (there, back) in enumerate(zip(*_alone(p, q, seen, threads), strict=True)):
             forward[at] += there
             backward[at] += back
     yield Row(f"pools of the {name}, forward", *forward, times=5.0)
     yield Row(f"pools of the {name}, backward", *backward, times=2.0)
+    yield Row(f"pools of the {name}, both", forward[0] + backward[0], forward[1] + backward[1])
 
 
-def _alone(p: nn.Module, q: nn.Module, x: Tensor) -> tuple[tuple[float, float], tuple[float, float]]:
+def _alone(p: nn.Module, q: nn.Module, x: Tensor, threads: int) -> tuple[tuple[float, float], tuple[float, float]]:
     """Seconds of two pools, forward and backward."""
     with torch.no_grad():
-        there = turns(lambda: p(x), lambda: q(x))
+        there = turns(lambda: p(x), lambda: q(x), threads)
     leaf = x.clone().requires_grad_()
     first, second = p(leaf), q(leaf)
     g = torch.randn_like(first)
     back = turns(
         lambda: torch.autograd.grad(first, leaf, g, retain_graph=True),
         lambda: torch.autograd.grad(second, leaf, g, retain_graph=True),
+        threads,
     )
     return there, back
 

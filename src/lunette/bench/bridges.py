@@ -54,24 +54,31 @@ class Row:
 
 
 def turns(
-    theirs: Callable[[], Any], ours: Callable[[], Any], budget: float = 1.0, least: int = 7
+    theirs: Callable[[], Any],
+    ours: Callable[[], Any],
+    threads: int,
+    budget: float = 1.0,
+    least: int = 20,
 ) -> tuple[float, float]:
-    """Seconds of two calls that take turns, the fastest of each: whatever else a machine does only adds."""
-    calls = (theirs, ours)
-    many = []
+    """Seconds of two calls that take turns, the fastest of each: whatever else a machine does only adds.
+
+    One thread is measured by the time of its processor, which does not run while others have it.
+    """
+    clock = time.process_time if threads == 1 else time.perf_counter
+    calls, many = (theirs, ours), []
     for call in calls:
         call()
-        start = time.perf_counter()
+        start = clock()
         call()
-        many.append(max(1, int(2e-4 / max(time.perf_counter() - start, 1e-7))))
+        many.append(max(1, int(2e-4 / max(clock() - start, 1e-7))))
     samples: tuple[list[float], list[float]] = ([], [])
-    end = time.perf_counter() + budget
-    while len(samples[0]) < least or time.perf_counter() < end:
+    end = clock() + budget
+    while len(samples[0]) < least or clock() < end:
         for call, n, times in zip(calls, many, samples, strict=True):
-            start = time.perf_counter()
+            start = clock()
             for _ in range(n):
                 call()
-            times.append((time.perf_counter() - start) / n)
+            times.append((clock() - start) / n)
     return min(samples[0]), min(samples[1])
 
 

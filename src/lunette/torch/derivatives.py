@@ -21,15 +21,14 @@ from lunette.graph.value import Value
 from lunette.op import Op, apply
 from lunette.ops import MaxPool
 from lunette.ops.binary import Add, Div, Equal, Mul, Sub
-from lunette.ops.broadcast import BroadcastTo
+from lunette.ops.broadcast import BroadcastTo, Sum
 from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
 from lunette.ops.layout import Reshape
 from lunette.ops.power import Power
-from lunette.ops.reduce import Sum
 from lunette.ops.unary import Abs, Neg
 from lunette.torch.operators import OPERATORS, Operator, is_watched, needs_gradient, setting_of, text_of
 from lunette.torch.tensors import array_of, tensor_of
-from lunette.window import Shape
+from lunette.window import Shape, per_axis
 
 BETWEEN: Final[Mapping[type[Op], Callable[..., torch.Tensor]]] = {
     Add: torch.add,
@@ -101,13 +100,23 @@ class Winners:
 
 
 def winners(operator: Operator, arguments: Sequence[Any]) -> Winners | None:
-    """Of a max pool that keeps them."""
+    """Of a max pool that keeps them, where that is faster: windows that overlap are sooner looked through again."""
     kind = operator.kind
-    if _recorder_of is None or operator.indices or not issubclass(kind, MaxPool) or is_watched():
+    if _recorder_of is None or operator.indices or kind is not MaxPool or is_watched():
         return None
     setting, x = setting_of(kind, arguments[-1]), array_of(arguments[0])
+    if not _apart(setting.options):
+        return None
     recorder = _recorder_of(kind, x.shape, x.dtype, setting.options) if setting.arithmetic == "fast" else None
     return None if recorder is None else Winners(tensor_of((made := recorder.forward(x))[0]), recorder, made[1])
+
+
+def _apart(options: Sequence[Any]) -> bool:
+    """Whether windows have no cell in common."""
+    kernel, stride, _, dilation, *_ = options
+    d = len(kernel)
+    steps = zip(kernel, per_axis("stride", kernel if stride is None else stride, d), strict=True)
+    return all(s >= (k - 1) * r + 1 for (k, s), r in zip(steps, per_axis("dilation", dilation, d), strict=True))
 
 
 _recorder_of: Any = getattr(lunette.array, "recorder_of", None)

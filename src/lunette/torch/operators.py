@@ -31,7 +31,7 @@ from lunette.ops.derivative import Differentiable, Jvp, Vjp, jvp_of, vjp_of
 from lunette.torch.tensors import FLOATS, array_of, tensor_of
 from lunette.window import Shape
 
-LIBRARY: Final = torch.library.Library("lunette", "DEF")
+LIBRARY: Final[Any] = torch.library.Library("lunette", "DEF")  # type: ignore[no-untyped-call]
 LOWER: Final = (Conv, ConvTranspose)
 """Under autocast these compute in its dtype, as torch's convolutions do."""
 WIDER: Final = (SmoothMaxPool, LpPool)
@@ -164,7 +164,7 @@ class Operator:
 _compiling, _traced = torch.compiler.is_compiling, torch._C._get_tracing_state
 _transformed = torch._C._are_functorch_transforms_active
 _dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
-_profiled = torch.autograd._profiler_enabled
+_profiled = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
 _cast = torch.is_autocast_enabled
 _included, _BATCHED = torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_key_parse("VmapMode")
 

@@ -52,7 +52,7 @@ class Exported:
             warnings.simplefilter("ignore")  # torch's own, of its parts
             try:
                 program = torch.export.export(module, examples)
-                table = torch.export.default_decompositions()
+                table: Any = torch.export.default_decompositions()
                 for op in list(table):
                     if op.name().partition("::")[2].partition(".")[0] in WHOLE:
                         table.pop(op)

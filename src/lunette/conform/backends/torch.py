@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -35,7 +35,7 @@ class Torch(Backend):
         named_padding=False,
     )
     environment: Mapping[str, str] = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    switches = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
+    switches: ClassVar[tuple[str, ...]] = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 
     def load(self) -> Any:
         torch = super().load()

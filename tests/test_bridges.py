@@ -1,0 +1,48 @@
+"""`lunette bench --bridges`: its goals follow from its figures, and what it measures is right. Nothing is timed."""
+
+from __future__ import annotations
+
+import copy
+import time
+from itertools import pairwise
+
+import pytest
+import torch
+
+import lunette.torch as lt
+from lunette.bench import bridge_torch
+from lunette.bench.bridges import Row, turns
+from torch_cases import same
+
+
+@pytest.mark.parametrize(
+    ("row", "goal", "met"),
+    [
+        (Row("", 10.0, 2.0, times=5.0), "≥ 5x", True),
+        (Row("", 9.0, 2.0, times=5.0), "≥ 5x", False),
+        (Row("", 5e-6, 9e-6, overhead=5e-6), "≤ 5 us over theirs", True),
+        (Row("", 5e-6, 11e-6, overhead=5e-6), "≤ 5 us over theirs", False),
+        (Row("", 1.0, 2.0), "", None),
+    ],
+)
+def test_goals(row: Row, goal: str, met: bool | None) -> None:
+    assert (row.goal, row.met) == (goal, met) and row.ratio == row.theirs / row.ours
+
+
+def test_turns_are_taken() -> None:
+    order: list[str] = []
+    turns(lambda: order.append("a"), lambda: (order.append("b"), time.sleep(0)), 2, budget=0.0, least=3)  # type: ignore[func-returns-value]
+    assert {"a", "b"} == set(order)
+    first = [v for v, w in pairwise(order) if v != w]
+    assert len(first) >= 2 * 3 - 1
+
+
+@pytest.mark.parametrize("make", [bridge_torch.ResNet, bridge_torch.UNet])
+def test_networks_compute_the_same_with_ours(make: type[torch.nn.Module]) -> None:
+    torch.manual_seed(0)
+    model, x = make().eval(), torch.randn(1, 3 if make is bridge_torch.ResNet else 1, 32, 32)
+    ours = copy.deepcopy(model)
+    replaced = lt.replace(ours)
+    assert len(replaced) == len(bridge_torch._pools(model)) == len(bridge_torch._inputs(model, x)) == 2
+    with torch.no_grad():
+        assert same(ours(x), model(x)) or torch.allclose(ours(x), model(x), rtol=1e-5, atol=1e-6)
