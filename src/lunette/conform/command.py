@@ -89,7 +89,8 @@ def _measured(
     journal: Path | None,
     scheduler: str | None,
 ) -> Report:
-    from lunette.conform.case import KINDS, MODES
+    from lunette.conform.case import MODES
+    from lunette.ops import KINDS
 
     for given, words, option in ((ops, KINDS, "--op"), (modes, MODES, "--mode")):
         for word in given or ():

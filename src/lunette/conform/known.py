@@ -23,18 +23,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lunette.conform.case import KINDS, MODES, Case
+from lunette.conform.case import MODES, Case
 from lunette.conform.classify import RULES
 from lunette.conform.data import DTYPES
 from lunette.conform.isa import SETS
 from lunette.conform.result import FAILURES, Outcome
 from lunette.errors import ArgumentError, meant, shown
+from lunette.ops import KINDS
 
 FOLDER = Path(__file__).parent / "known"
 FIELDS = ("name", "ops", "kinds", "verdicts", "modes", "dtypes", "ranks", "message", "isa", "reason", "example")
 NEEDED = ("name", "ops", "kinds", "reason", "example")
 NAMES = {
-    "ops": tuple(KINDS),
+    "ops": KINDS,
     "kinds": tuple(RULES),
     "verdicts": tuple(sorted(FAILURES)),
     "modes": MODES,

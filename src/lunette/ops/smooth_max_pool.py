@@ -45,6 +45,7 @@ from lunette.number import (
     zero_of,
 )
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.avg_pool import check_counted
 from lunette.ops.binary import div, mul, sub, sum_to
 from lunette.ops.derivative import plus
@@ -72,6 +73,13 @@ class SmoothMaxPool(Pool):
     scalars: ClassVar[tuple[str, ...]] = ("beta",)
     needs: ClassVar[str] = "exp"
     monotone: ClassVar[bool] = True
+    refuses_empty: ClassVar[str] = "S2"
+    refused_with: ClassVar[Mapping[str, Any]] = {"count_include_pad": False}
+    needed: ClassVar[Mapping[str, Any]] = {"beta": 1.0}
+    draws: ClassVar[Mapping[str, chance.Draw]] = {
+        "beta": chance.one_of(-1.5, 0.5, 1.0, 4.0),
+        "count_include_pad": chance.often,
+    }
 
     # ---- shape
 
