@@ -175,14 +175,9 @@ Family = Callable[[type[Windowed], Space], Iterator[Corner]]
 FORWARD = ("forward",)
 
 
-def _slides(kind: type[Windowed]) -> bool:
-    """A pool with a kernel."""
-    return kind.windows == "sliding" and not kind.weighted
-
-
 def _windows_that_miss(kind: type[Windowed], space: Space) -> Iterator[Corner]:
     """Dilation longer than the input, with and without ceil mode: a window may jump over every cell."""
-    if not _slides(kind) or not kind.refuses_empty or kind.name in space.undilated:
+    if not kind.slides() or not kind.refuses_empty or kind.name in space.undilated:
         return
     for d, n, (kernel, stride, dilation), ceil in product(
         (1, 2, 3), (1, 2, 12), ((2, 1, 2), (3, 6, 2), (2, 1, 3), (3, 2, 4)), (False, True)
@@ -202,7 +197,7 @@ def _windows_that_miss(kind: type[Windowed], space: Space) -> Iterator[Corner]:
 
 def _huge_kernels(kind: type[Windowed], space: Space) -> Iterator[Corner]:
     """Kernels far longer than the input, which ceil mode allows: the time must be the input's."""
-    if _slides(kind):
+    if kind.slides():
         for d in (1, 2):
             if d in space.ranks:
                 options = {"kernel": (1,) * (d - 1) + (2**33,), "ceil_mode": True, **kind.needed}
@@ -234,7 +229,7 @@ def _nothing(kind: type[Windowed], space: Space) -> Iterator[Corner]:
     """No samples, no channels, no cells."""
     for d in space.ranks[:2]:
         n = (4,) * d
-        if _slides(kind):
+        if kind.slides():
             options = {"kernel": (2,) * d, **kind.needed}
             for x in ((0, 2, *n), (2, 0, *n)):
                 yield (x,), options, "float32", "integers", None
@@ -266,7 +261,7 @@ def _special_windows(kind: type[Windowed], space: Space) -> Iterator[Corner]:
     if space.thin == 1:
         return
     d = space.ranks[0]
-    if _slides(kind) and kind.selects:
+    if kind.slides() and kind.selects:
         padded: dict[str, Any] = {"kernel": (1,) * (d - 1) + (2,), "padding": ((0, 0),) * (d - 1) + ((1, 1),)}
         yield ((4, 3, *(1,) * (d - 1), 2),), padded, space.dtypes[0], "infinite", None
     for shapes, options, dtype, data, only in _one_window_of(kind, space):

@@ -50,6 +50,11 @@ class Windowed(Differentiable):
     draws: ClassVar[Mapping[str, Draw]] = {}
     """How the options that are not the window's are drawn at random, in order."""
 
+    @classmethod
+    def slides(cls) -> bool:
+        """Whether it is a pool whose kernel is an option."""
+        return cls.windows == "sliding" and not cls.weighted
+
     def divisor_at(self, o: Cell, space: Shape) -> Any:
         """What an average divides by at output cell o; None for operators that do not divide."""
         return None
