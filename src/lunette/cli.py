@@ -20,10 +20,10 @@ from rich.text import Text
 import lunette as ln
 from lunette.array import lookup
 from lunette.conform.command import conform, diff
-from lunette.errors import meant, speaking
+from lunette.errors import error_context, meant
 from lunette.number import Array
 from lunette.op import parameters_of
-from lunette.ops import ALL, Conv
+from lunette.ops import ALL
 from lunette.threads import MOST_THREADS
 
 app = typer.Typer(
@@ -80,10 +80,10 @@ def _flag(option: str) -> str:
 
 def _check_options(op: str, given: Mapping[str, Any], possible: Iterable[str]) -> None:
     """Refuse options that the operator does not have, and the lack of those it needs, by their names here."""
-    with speaking("explain"):
+    with error_context("explain"):
         function, kind = lookup(op)
     known = {n: p for n, p in parameters_of(function).items() if n not in kind.arrays}
-    if issubclass(kind, Conv):  # its kernel is the shape of w, of which there is none here
+    if kind.weighted:  # its kernel is the shape of w, of which there is none here
         known["kernel"] = Parameter("kernel", Parameter.KEYWORD_ONLY)
     flags = ", ".join(_flag(n) for n in possible if n in known) or "no options"
     for name in given:

@@ -117,7 +117,8 @@ def allowed(case: Case, data: Data, name: str, exact: Array, size: Array) -> Arr
     work = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
     u, tiny = _unit(work), float(limits(work).smallest_subnormal)
     t = terms(case, name)
-    bound = _analytic(case, data, exact, size, t, u) + 32 * tiny if is_analytic(case.kind) else sum_bound(t, size, u, tiny)
+    analytic = is_analytic(case.kind)
+    bound = _analytic(case, data, exact, size, t, u) + 32 * tiny if analytic else sum_bound(t, size, u, tiny)
     if work != dtype:
         roundings = 2 if case.mode == "forward" else 4
         bound = bound + roundings * (_unit(dtype) * size + float(limits(dtype).smallest_subnormal))

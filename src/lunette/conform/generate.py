@@ -149,7 +149,6 @@ def _towards_small(ranks: tuple[int, ...]) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
-
 # ---- corners
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lunette.conform.backends import Backend
 from lunette.conform.allowance import is_analytic, rule_of
+from lunette.conform.backends import Backend
 from lunette.conform.data import DTYPES
 from lunette.errors import ArgumentError, meant, shown
 from lunette.ops import KINDS

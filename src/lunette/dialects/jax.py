@@ -132,8 +132,7 @@ class Jax(Dialect):
 
     def spell(self, op: str, shapes: Shapes, options: Words, *, lead: int = 2) -> Call:
         """Entries for the axes in front of space; raw padding; the divisor."""
-        d = rank_of(op, shapes, options, lead)
-        kind = KINDS[op]
+        kind, d = self.kind(op), rank_of(op, shapes, options, lead)
         divisor = {n: v for n, v in options.items() if kind.averages and n in ("count_include_pad", "divisor")}
         apart = {*divisor, *(("output_padding",) if in_cells(op, options) else ())}
         call = super().spell(op, shapes, {n: v for n, v in options.items() if n not in apart}, lead=lead)

@@ -216,7 +216,7 @@ def spans(setting: Setting) -> tuple[int, ...]:
 
 def rank_of(op: str, shapes: Shapes, options: Mapping[str, Any], lead: int) -> int:
     """How many axes are spatial."""
-    if KINDS[op].weighted:
+    if op in KINDS and KINDS[op].weighted:
         if len(shapes) < 2 or shapes[1] is None or len(shapes[1]) < 2:
             raise ShapeError("C1", "the shapes of x and of w", f"{shown(shapes)}", "w.ndim is d + 2.")
         return len(shapes[1]) - 2

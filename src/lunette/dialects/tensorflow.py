@@ -37,7 +37,6 @@ from lunette.dialects.dialect import (
 )
 from lunette.dialects.meaning import Corners, Meaning, Setting, Shapes, meaning_of, setting_of, spans
 from lunette.errors import ArgumentError, ShapeError, shown
-from lunette.ops import KINDS
 from lunette.window import padding_pairs, padding_rule
 
 IN_CELLS = ("tf.nn.conv2d", "tf.nn.conv2d_transpose", "tf.nn.max_pool1d", "tf.nn.max_pool2d")
@@ -115,7 +114,7 @@ class TensorFlow(Dialect):
 
     def spell(self, op: str, shapes: Shapes, options: Words, *, lead: int = 2) -> Call:
         """A transposed convolution is told the shape of its result, channels last."""
-        if KINDS[op].windows != "transposed":
+        if self.kind(op).windows != "transposed":
             return super().spell(op, shapes, options, lead=lead)
         setting = setting_of(op, shapes, {n: v for n, v in options.items() if n != "output_shape"}, lead)
         told = {n: v for n, v in options.items() if n not in ("output_padding", "output_shape")}

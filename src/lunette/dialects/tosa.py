@@ -34,7 +34,6 @@ from lunette.dialects.dialect import (
 )
 from lunette.dialects.meaning import Corners, Meaning, Setting, Shapes, meaning_of, rank_of
 from lunette.errors import ArgumentError, ShapeError, shown
-from lunette.ops import KINDS
 from lunette.window import Axis, integer, per_axis
 
 
@@ -80,7 +79,7 @@ class Tosa(Dialect):
     def spell(self, op: str, shapes: Shapes, options: Words, *, lead: int = 2) -> Call:
         """A depthwise convolution has its own name; a crop is negative padding of the result."""
         d = rank_of(op, shapes, options, lead)
-        transposed = KINDS[op].windows == "transposed"
+        transposed = self.kind(op).windows == "transposed"
         extra = per_axis("output_padding", options.get("output_padding", 0), d) if transposed else ()
         call = super().spell(op, shapes, {n: v for n, v in options.items() if n != "output_padding"}, lead=lead)
         said = dict(call.arguments)

@@ -1,7 +1,7 @@
 """Random problems: what rooms draw their shapes and options from.
 
-Conformance runs, Hypothesis strategies and tests ask an operator for problems (`Windowed.draw`). A generator in the same
-state draws the same ones, so the order of the draws is part of what a seed means.
+Conformance runs, Hypothesis strategies and tests ask an operator for problems (`Windowed.draw`). A generator in the
+same state draws the same ones, so the order of the draws is part of what a seed means.
 """
 
 from __future__ import annotations

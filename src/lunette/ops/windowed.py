@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from lunette.op import Case
-from lunette.ops.derivative import Differentiable
 from lunette.ops.chance import Draw, Limits, Rng
+from lunette.ops.derivative import Differentiable
 from lunette.window import Cell, Shape, Window
 
 Windows = Literal["sliding", "transposed", "bins", "whole"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lunette.conform.allowance import run_lunette
 from lunette.conform.backends.backend import Backend, Space, preamble, written
 from lunette.conform.case import Case, Data, source_of
 from lunette.ops import ALL, OWN
-from lunette.conform.allowance import run_lunette
 
 
 class Lunette(Backend):
