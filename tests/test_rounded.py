@@ -29,7 +29,7 @@ from lunette.arithmetic.sums import _sliced
 from lunette.array import by_specification, defaults_of, prepare
 from lunette.number import Array, cells_of, each
 from lunette.op import Case, Op, Request, apply
-from lunette.ops import ALL, GLUE, AvgPool, LpPool, SmoothMaxPool
+from lunette.ops import ALL, GLUE, AvgPool, LpPool, SmoothMaxPool, Windowed
 from lunette.ops.derivative import jvp_of, vjp_of
 from lunette.ops.glue import Glue
 from lunette.ops.linear import MatMul
@@ -42,7 +42,7 @@ DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 seeds = st.integers(0, 2**32 - 1)
 
 
-def options_of(kind: type[Op], case: Case) -> tuple[Any, ...]:
+def options_of(kind: type[Windowed], case: Case) -> tuple[Any, ...]:
     return tuple({**defaults_of(ALL[kind], kind), **case.options}.values())
 
 

@@ -12,13 +12,11 @@ import numpy as np
 
 from lunette import _native
 from lunette.array import defaults_of, lookup, resolve_named, to_numpy
-from lunette.errors import DTypeError, ShapeError, error_context
+from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context
 from lunette.number import Array, cells_of, each
 from lunette.op import Op, apply
-from lunette.ops import ALL
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.lp_pool import LpPool
-from lunette.ops.max_pool import MaxPool
 from lunette.ops.smooth_max_pool import SmoothMaxPool
 from lunette.window import Shape
 
@@ -108,7 +106,7 @@ def _bound(kind: type[Op], op: Op, arrays: list[Array], options: tuple[Any, ...]
     u, tiny = (2.0**-24, 2.0**-149) if half else (float(info.eps) / 2, float(info.smallest_subnormal))
     missing = [None] * (len(kind.arrays) - len(arrays))
     wide = [abs(a.astype(np.float64)) for a in arrays]
-    if issubclass(kind, MaxPool):
+    if kind.exact:
         y = apply(kind, [*wide, *missing], "fast", *options)
         return np.zeros(np.shape(y[0] if isinstance(y, tuple) else y))
     counted = [np.ones(a.shape) for a in arrays]
@@ -124,6 +122,9 @@ def _bound(kind: type[Op], op: Op, arrays: list[Array], options: tuple[Any, ...]
         return np.asarray(
             4 * _spacing(y, info) + gamma(height(_counts(op, space, y.shape) + 2), u) * y / max(min(p, 1e9), 1.0)
         )
+    if not kind.linear_in:
+        need, hint = "an operator that is exact or a sum, or one of lunette's", 'Compare with arithmetic="rounded".'
+        raise ArgumentError("OP4", need, kind.name, hint, who="error_bound")
     names = tuple(_names(kind))
     if issubclass(kind, AvgPool) and "divisor" in names:
         sized = tuple(abs(v) if n == "divisor" and v is not None else v for n, v in zip(names, options, strict=True))
@@ -141,7 +142,7 @@ def _bound(kind: type[Op], op: Op, arrays: list[Array], options: tuple[Any, ...]
 
 
 def _names(kind: type[Op]) -> Any:
-    return defaults_of(ALL[kind], kind)
+    return defaults_of(lookup(kind)[0], kind)
 
 
 def _counts(op: Any, space: Shape, shape: Shape) -> Array:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from lunette.ops import KINDS
 FOLDER = Path(__file__).parent / "known"
 FIELDS = ("name", "ops", "kinds", "verdicts", "modes", "dtypes", "ranks", "message", "isa", "reason", "example")
 NEEDED = ("name", "ops", "kinds", "reason", "example")
-NAMES = {
+NAMES: Mapping[str, Collection[str]] = {
     "ops": KINDS,
     "kinds": tuple(RULES),
     "verdicts": tuple(sorted(FAILURES)),
@@ -108,7 +108,10 @@ def _line(line: Mapping[str, Any]) -> Known:
     for name, words in NAMES.items():
         given = line.get(name, [])
         if not isinstance(given, list) or (name in NEEDED and not given):
-            got, hint = f"{shown(line['name'])} with {name} = {shown(given)}", f'Write {name} = ["{words[0]}"].'
+            got, hint = (
+                f"{shown(line['name'])} with {name} = {shown(given)}",
+                f'Write {name} = ["{next(iter(words))}"].',
+            )
             raise ArgumentError("V3", f"{name} as a list of names", got, hint, who="conform")
         for word in given:
             if word not in words:

@@ -207,9 +207,10 @@ def _with_empty_windows(case: Case, data: Data) -> Truth:
     after = [max(e - a.lo - n, 0) for e, a, n in zip(ends, axes, case.space, strict=True)]
     pads = [*lead, *((a.lo, hi) for a, hi in zip(axes, after, strict=True))]
     padded = np.pad(ranks, pads, constant_values=-1)
-    plain = {"stride": tuple(a.stride for a in axes), "dilation": tuple(a.dilation for a in axes)}
-    kernel = tuple(a.kernel for a in axes)
-    best, index = max_pool(padded, kernel, **plain, return_indices=True)
+    kernel, stride, dilation = (
+        zip(*((a.kernel, a.stride, a.dilation) for a in axes), strict=True) if axes else ((),) * 3
+    )
+    best, index = max_pool(padded, kernel, stride=stride, dilation=dilation, return_indices=True)
     best, index = (a[(..., *(slice(m) for m in out))] for a in (best, index))
     none = best < 0
     place = np.stack(np.unravel_index(index, padded.shape[x.ndim - case.d :])) if case.d else index[None]

@@ -305,7 +305,7 @@ class Dialect(ABC):
 
 def sliding_form(kind: type[Windowed]) -> type[Windowed]:
     """The operator with a kernel that one with bins is made from, or itself."""
-    return next((k for k in kind.__mro__ if k in ALL and issubclass(k, Windowed) and k.windows == "sliding"), kind)
+    return next((k for k in ALL if k in kind.__mro__ and k.windows == "sliding"), kind)
 
 
 def steps(wanted: Meaning) -> list[Words]:

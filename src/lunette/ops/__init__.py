@@ -8,6 +8,7 @@ looks for one by its name, reads them when asked.
 | OP1  | what is registered is a class made from Windowed, with a name of its own                          |
 | OP2  | its function takes the operator's arrays, its options, and last `arithmetic`, and ends in `apply`  |
 | OP3  | only what was registered can be taken back                                                        |
+| OP4  | error_bound: the operator is exact or a sum, or one of lunette's own                               |
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ GLUE: Final[tuple[type[Glue], ...]] = (
 """The operators between them."""
 
 
-def register(kind: type[Windowed], function: Callable[..., Any]) -> None:
+def register(kind: Any, function: Any) -> None:
     """Make an operator of another package known by its name, wherever lunette lists operators or looks for one."""
     if not (isinstance(kind, type) and issubclass(kind, Windowed)):
         hint = "Derive it from lunette.ops.pool.Pool, or from another room's class."
