@@ -92,7 +92,7 @@ def answer_of(case: Case, data: Data, name: str, exact: tuple[Array, Array], siz
     dtype = DTYPES[case.dtype]
     no = np.zeros(hi.shape, bool)
     zero = np.zeros(hi.shape)
-    selected = case.kind.selects and (case.mode in ("forward", "indices") or _one_winner_jvp(case))
+    selected = case.kind.exact and (case.mode in ("forward", "indices") or _one_winner_jvp(case))
     if selected:
         return Answer(name, hi, np.broadcast_to(lo, hi.shape), size, zero, True, no)
     with np.errstate(all="ignore"):

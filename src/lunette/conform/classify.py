@@ -205,7 +205,7 @@ def _powers_overflow(case: Case, data: Data, fault: Fault) -> bool:
 def _underflow(case: Case, data: Data, fault: Fault) -> bool:
     """Flushed cells or powers: the answer is zero, or the data are that small."""
     least = float(limits(DTYPES[case.dtype]).tiny)
-    if case.kind.selects and _as_if_flushed(case, data, fault, least):
+    if case.kind.exact and _as_if_flushed(case, data, fault, least):
         return True
     x = np.abs(data.primals[0].astype(np.float64))
     small = (x > 0) & (x < least**0.3)

@@ -121,7 +121,7 @@ def _options(case: Case, number: Callable[[float], Any] = float) -> dict[str, An
 def _number_for(case: Case, data: Data) -> Callable[[float], Any]:
     """The number type that answers this case exactly."""
     finite = all(np.isfinite(a).all() for a in data.every)
-    if not finite or (case.kind.selects and case.mode in ("forward", "indices")):
+    if not finite or (case.kind.exact and case.mode in ("forward", "indices")):
         return float  # selecting is exact, and -0.0 is a value of its own
     if is_analytic(case.kind):
         return lambda v: flint.arb(v)
@@ -207,9 +207,7 @@ def _with_empty_windows(case: Case, data: Data) -> Truth:
     after = [max(e - a.lo - n, 0) for e, a, n in zip(ends, axes, case.space, strict=True)]
     pads = [*lead, *((a.lo, hi) for a, hi in zip(axes, after, strict=True))]
     padded = np.pad(ranks, pads, constant_values=-1)
-    kernel, stride, dilation = (
-        zip(*((a.kernel, a.stride, a.dilation) for a in axes), strict=True) if axes else ((),) * 3
-    )
+    kernel, stride, dilation = (tuple(getattr(a, n) for a in axes) for n in ("kernel", "stride", "dilation"))
     best, index = max_pool(padded, kernel, stride=stride, dilation=dilation, return_indices=True)
     best, index = (a[(..., *(slice(m) for m in out))] for a in (best, index))
     none = best < 0

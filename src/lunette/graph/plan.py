@@ -23,7 +23,7 @@ from lunette.number import Array
 from lunette.op import Op, apply
 from lunette.ops import Conv, ConvTranspose, MaxPool
 from lunette.ops.binary import Add, Binary, Gate, Mul, Prefer
-from lunette.ops.derivative import Vjp
+from lunette.ops.derivative import Vjp, has_kernels
 from lunette.ops.layout import Reshape
 from lunette.ops.linear import MatMul
 from lunette.ops.unary import Relu, StopGradient, Unary
@@ -266,7 +266,9 @@ def kernel_of(n: Node) -> _native.Task:
                 "G2",
                 f"a kernel for {n.kind.name}",
                 f"d={resolved.d}, shapes {resolved.shapes}",
-                f"Compiled programs have at most {KERNEL_RANK} spatial axes; g.eval computes any.",
+                f"Compiled programs have at most {KERNEL_RANK} spatial axes; g.eval computes any."
+                if has_kernels(n.kind)
+                else "It has none at all: g.eval computes it, and so do ln.jvp and ln.grad without ln.jit.",
             )
         if issubclass(n.kind, MaxPool):
             kernel = kernel.taking([0, 1, -1], 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lunette.graph.text import kinds
 from lunette.op import ARITHMETICS, Op
-from lunette.ops.derivative import Derivative
+from lunette.ops.derivative import has_kernels
 
 
 def rules() -> dict[str, frozenset[str]]:
@@ -22,6 +22,6 @@ def rules() -> dict[str, frozenset[str]]:
 
 def _rules(kind: type[Op]) -> set[str]:
     found = {"spec", "jvp", "vjp"}
-    if issubclass(kind, Derivative) or kind.kernels is not Op.kernels:
+    if has_kernels(kind):
         found.add("kernel")
     return found | (set(ARITHMETICS) - {"fast"})

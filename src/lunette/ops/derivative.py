@@ -214,6 +214,11 @@ class Vjp(Derivative):
         return apply(vjp_of(cls.base, wrt), (*put(at, cls.wrt, g), cotangent), "fast", *options)
 
 
+def has_kernels(kind: type[Op]) -> bool:
+    """Whether an operator, or the one that it is a derivative of, has compiled forms."""
+    return (kind.base if issubclass(kind, Derivative) else kind).kernels is not Op.kernels
+
+
 @lru_cache
 def jvp_of(kind: type[Differentiable]) -> type[Jvp]:
     """The operator that is the JVP of another."""
