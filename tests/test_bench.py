@@ -19,11 +19,14 @@ from lunette.bench.arithmetics import programs
 from lunette.bench.cases import DIRECTIONS, DTYPES, LAYERS, OPS, Layer, Problem, select
 from lunette.bench.figures import COMPILE, GRAD_CHAIN, JVP_CHAIN, OVERHEAD
 from lunette.bench.goals import goals
-from lunette.bench.measure import NAMES, Bench, Memory, Worker, agree, network_problems, peers_of, problems, result_of
+from lunette.bench.measure import network_problems, peers_of, problems, result_of
+from lunette.bench.memory import Memory
 from lunette.bench.networks import DIRECTIONS as NETWORK_DIRECTIONS
 from lunette.bench.networks import GRADIENT, JVP_ALL, JVP_X, NETWORKS, Network, NetworkProblem, compiled
 from lunette.bench.networks import select as select_networks
 from lunette.bench.result import Result, Run, Timing
+from lunette.bench.turns import NAMES, Bench, agree
+from lunette.bench.workers import Worker
 from lunette.cli import app
 from lunette.ops import ALL
 

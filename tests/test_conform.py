@@ -18,6 +18,7 @@ from hypothesis import given
 
 import lunette as ln
 from lunette.conform import classify, worker
+from lunette.conform.ask import alone, run_batch
 from lunette.conform.backends import NAMES, Space, find
 from lunette.conform.backends.function import Function
 from lunette.conform.backends.lunette import Lunette
@@ -27,7 +28,7 @@ from lunette.conform.generate import draws
 from lunette.conform.isa import SETS, processor, seen
 from lunette.conform.known import Known, read
 from lunette.conform.result import FAILURES, Batch, BatchResult, Outcome, Report, Verdict
-from lunette.conform.run import Processes, alone, conform, plan, run, run_batch
+from lunette.conform.run import Processes, conform, plan, run
 from lunette.conform.shrink import shrink, weight
 from lunette.conform.worker import Nursery
 from lunette.strategies import cases

@@ -201,7 +201,7 @@ def bench(
     lunette bench --op conv --case resnet --direction forward
     lunette bench --networks --threads 2
     """
-    from lunette.bench import cases, measure, report  # not at the top: `lunette --help` is to be quick
+    from lunette.bench import cases, measure, report, turns  # not at the top: `lunette --help` is to be quick
     from lunette.bench import networks as nets
     from lunette.bench.result import Run
 
@@ -221,7 +221,7 @@ def bench(
         (op, cases.OPS, "op"),
         (direction, tuple(dict.fromkeys((*cases.DIRECTIONS, *nets.DIRECTIONS))), "direction"),
         (dtype, cases.DTYPES, "dtype"),
-        (peer, measure.NAMES, "peer"),
+        (peer, turns.NAMES, "peer"),
     ):
         if unknown := [g for g in given or () if g not in known]:
             hint = meant(unknown[0], known, "")
@@ -241,7 +241,7 @@ def bench(
         for n in whole:
             wide.print(f"{n.op}/{n.name}  {n.shapes[0]}", highlight=False, markup=False)
         return
-    asked: list[measure.AnyProblem] = [
+    asked: list[turns.AnyProblem] = [
         *measure.problems(layers, direction or cases.DIRECTIONS, dtypes),
         *measure.network_problems(whole, direction or nets.DIRECTIONS),
     ]

@@ -97,8 +97,9 @@ def _measured(
             if word not in words:
                 hint = meant(word, words, "")
                 raise typer.BadParameter(f"{word} is not among {', '.join(words)}. {hint}".rstrip(), param_hint=option)
+    from lunette.conform.ask import run_batch
     from lunette.conform.cluster import Cluster
-    from lunette.conform.run import run, run_batch
+    from lunette.conform.run import run
 
     with Bar(backend) as bar:
         return run(
