@@ -30,9 +30,11 @@ def middle(cells: Sequence[Number]) -> list[int]:
     for p, v in enumerate(values):
         if is_nan(v):
             return [p]
-    order = sorted(
-        range(len(values)), key=cmp_to_key(lambda p, q: less(values[q], values[p]) - less(values[p], values[q]))
-    )
+
+    def compared(p: int, q: int) -> int:
+        return less(values[q], values[p]) - less(values[p], values[q])
+
+    order = sorted(range(len(values)), key=cmp_to_key(compared))
     return order[(len(order) - 1) // 2 : len(order) // 2 + 1]
 
 

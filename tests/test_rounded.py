@@ -26,10 +26,10 @@ from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import decided_ball, precision, round_fraction
 from lunette.arithmetic.rounded import COUNTS
 from lunette.arithmetic.sums import _sliced
-from lunette.array import by_specification, defaults_of, prepare
+from lunette.array import by_specification, defaults_of, lookup, prepare
 from lunette.number import Array, cells_of, each
 from lunette.op import Case, Op, Request, apply
-from lunette.ops import ALL, GLUE, AvgPool, LpPool, SmoothMaxPool, Windowed
+from lunette.ops import ALL, GLUE, AvgPool, LpPool, SmoothMaxPool
 from lunette.ops.derivative import jvp_of, vjp_of
 from lunette.ops.glue import Glue
 from lunette.ops.linear import MatMul
@@ -42,8 +42,8 @@ DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 seeds = st.integers(0, 2**32 - 1)
 
 
-def options_of(kind: type[Windowed], case: Case) -> tuple[Any, ...]:
-    return tuple({**defaults_of(ALL[kind], kind), **case.options}.values())
+def options_of(kind: type[Op], case: Case) -> tuple[Any, ...]:
+    return tuple({**defaults_of(lookup(kind)[0], kind), **case.options}.values())
 
 
 def is_analytic(kind: type[Op], options: tuple[Any, ...]) -> bool:
