@@ -7,7 +7,7 @@
 | MD1  | every window holds at least one cell of the input |
 
 Padding is absent. A window with a NaN gives NaN. Equal cells are ordered by place, and the middle ones carry the
-derivative, in equal shares.
+derivative, in equal shares; where it is not decided which those are, each that may be one has the weight [0, 1].
 """
 
 from __future__ import annotations
@@ -17,35 +17,64 @@ from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Any, ClassVar, Self
 
+import flint
+
 from lunette.errors import ShapeError
-from lunette.number import Array, Number, divide, is_enclosure, is_nan, less, mean, primal, select, zero_of
+from lunette.number import (
+    Array,
+    Interval,
+    Number,
+    Winners,
+    is_enclosure,
+    is_nan,
+    less,
+    mean,
+    primal,
+    select,
+    total,
+    zero_of,
+)
 from lunette.op import Arrays, Case, Shapes, apply, case
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window
 
 
-def middle(cells: Sequence[Number]) -> list[int]:
-    """The places of the one or two cells in the middle; the first NaN, if there is one."""
+def middle(cells: Sequence[Number]) -> Winners:
+    """The one or two cells in the middle; the first NaN, if there is one; of enclosures, all that may be there."""
     values = [primal(c) for c in cells]
-    for p, v in enumerate(values):
-        if is_nan(v):
-            return [p]
+    if any(is_enclosure(v) for v in values):
+        return _possibly(values)
+    if (nan := next((p for p, v in enumerate(values) if is_nan(v)), None)) is not None:
+        return Winners((nan,))
 
     def compared(p: int, q: int) -> int:
         return less(values[q], values[p]) - less(values[p], values[q])
 
     order = sorted(range(len(values)), key=cmp_to_key(compared))
-    return order[(len(order) - 1) // 2 : len(order) // 2 + 1]
+    two = order[(len(order) - 1) // 2 : len(order) // 2 + 1]
+    return Winners(tuple(two), len(two))
 
 
-def middle_enclosures(cells: Sequence[Number]) -> list[Number]:
-    """The same of intervals and balls, which need not be ordered: maxima and minima of pairs sort their ends."""
+def _possibly(values: Sequence[Number]) -> Winners:
+    """Those that are not certainly on one side; where it is not decided who is in the middle, of weight [0, 1]."""
+    first, last = (len(values) - 1) // 2, len(values) // 2
+    below = [sum(less(u, v) for u in values) for v in values]
+    above = [sum(less(v, u) for u in values) for v in values]
+    two = tuple(p for p in range(len(values)) if below[p] <= last and len(values) - 1 - above[p] >= first)
+    if len(two) == last - first + 1:
+        return Winners(two, len(two))
+    unit = Interval(0, 1) if any(isinstance(v, Interval) for v in values) else flint.arb(0.5, 0.5)
+    return Winners(two, unit=unit)
+
+
+def ordered(cells: Sequence[Number]) -> list[Number]:
+    """Enclosures in order, which need not be that of any of their numbers: maxima and minima of pairs sort ends."""
     row = list(cells)
     for end in range(len(row) - 1, 0, -1):
         for p in range(end):
             a, b = row[p], row[p + 1]
             row[p], row[p + 1] = -select([-a, -b]), select([a, b])
-    return row[(len(row) - 1) // 2 : len(row) // 2 + 1]
+    return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +109,10 @@ class MedianPool(Pool):
         zero = zero_of(x)
 
         def median(view: View, cells: list[Number]) -> Number:
-            enclosed = any(is_enclosure(primal(c)) for c in cells)
-            two = middle_enclosures(cells) if enclosed else [cells[p] for p in middle(cells)]
+            if any(is_enclosure(c) for c in cells):
+                two = ordered(cells)[(len(cells) - 1) // 2 : len(cells) // 2 + 1]
+            else:
+                two = [cells[p] for p in middle(cells).places]
             return two[0] if len(two) == 1 else mean(two, 2, zero)
 
         return self.fold(median, x)
@@ -93,8 +124,8 @@ class MedianPool(Pool):
         assert x is not None and t is not None
 
         def derivative(view: View, cells: list[Number], slopes: list[Number]) -> Number:
-            two = [slopes[p] for p in middle(cells)]
-            return two[0] if len(two) == 1 else mean(two, 2)
+            who = middle(cells)
+            return total([who.weigh(slopes[p]) for p in who.places])
 
         return self.fold(derivative, x, t)
 
@@ -103,8 +134,8 @@ class MedianPool(Pool):
         assert x is not None
 
         def shares(view: View, cells: list[Number], g_o: Number) -> list[tuple[int, Number]]:
-            two = middle(cells)
-            return [(p, g_o if len(two) == 1 else divide(g_o, 2)) for p in two]
+            who = middle(cells)
+            return [(p, who.weigh(g_o)) for p in who.places]
 
         return (self.scatter(shares, x, g),)
 
@@ -120,6 +151,7 @@ class MedianPool(Pool):
         "dilated": case((2, 7), kernel=(3,), stride=1, dilation=3),
         "rank_0": case((3,), kernel=()),
         "rank_3": case((1, 3, 2, 4), kernel=(2, 1, 3), stride=1),
+        "rank_4": case((1, 2, 3, 2, 3), kernel=(2, 2, 1, 2), stride=1),
         "no_channels": case((0, 4), kernel=(2,)),
     }
 

@@ -5,6 +5,7 @@ Nothing here knows the operator but by what it declares; nothing in lunette know
 
 from __future__ import annotations
 
+import ast
 import doctest
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from hypothesis import given, settings
 
 import lunette as ln
 import median_pool as room
+import test_interval
 import test_laws
 from lunette import ops, spec
 from lunette.array import jvp_of, vjp_of
@@ -69,6 +71,14 @@ def test_every_law_holds(law: Any, case: str, monkeypatch: pytest.MonkeyPatch) -
     for name, function in (("", median_pool), ("_jvp", median_pool_jvp), ("_vjp", median_pool_vjp)):
         monkeypatch.setattr(ln, f"median_pool{name}", function, raising=False)
     settings(max_examples=10)(given(test_laws.seeds)(law.hypothesis.inner_test))(MedianPool, MedianPool.cases[case])
+
+
+@pytest.mark.parametrize("case", MedianPool.cases)
+def test_boxes_hold_values_and_derivatives(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, function in (("", median_pool), ("_jvp", median_pool_jvp), ("_vjp", median_pool_vjp)):
+        monkeypatch.setattr(ln, f"median_pool{name}", function, raising=False)
+    for style in (0, 2, 3):
+        test_interval.check(MedianPool, MedianPool.cases[case], np.float32, style + 7, style)
 
 
 def test_there_are_laws() -> None:
@@ -244,6 +254,41 @@ def test_dialects_know_it_only_as_lunettes() -> None:
         dialect("torch").spell("median_pool", [(1, 1, 5)], {"kernel": (2,)})
     with pytest.raises(LunetteError, match="DI6"):
         ln.diff("torch", "onnx22", "median_pool")
+
+
+# ---- names are data
+
+
+NAMES = {kind.name for kind in ops.OWN}
+SOURCES = [p for p in Path(ln.__file__).parent.rglob("*.py") if p.parent.name != "ops"]
+
+
+def named_in(node: ast.AST) -> list[str]:
+    """Strings of a condition that are an operator's name, or a part of one that is looked for in it."""
+    texts = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    if isinstance(node, ast.Compare | ast.MatchValue):
+        part = isinstance(node, ast.Compare) and any(
+            getattr(c, "attr", getattr(c, "id", "")) == "op" for c in node.comparators
+        )
+        return [t for t in texts if t in NAMES or (part and len(t) > 2 and any(t in n for n in NAMES))]
+    method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    asked = method in ("startswith", "endswith", "removeprefix", "removesuffix")
+    return [t for t in texts if asked and len(t) > 2 and any(n.startswith(t) or n.endswith(t) for n in NAMES)]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_no_condition_asks_for_a_name(path: Path) -> None:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    assert [
+        (n.lineno, t) for n in nodes if isinstance(n, ast.Compare | ast.Call | ast.MatchValue) for t in named_in(n)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "text", ['op == "max_pool"', 'op in ("conv", "x")', '"avg" in case.op', 'op.startswith("conv")']
+)
+def test_such_a_condition_would_be_seen(text: str) -> None:
+    assert named_in(ast.parse(text, mode="eval").body)
 
 
 # ---- refusals
