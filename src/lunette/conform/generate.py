@@ -5,7 +5,7 @@ A batch is a pure function of its fields, so that any process on any machine dra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any
@@ -118,7 +118,7 @@ def draw(op: str, rng: Rng, space: Space | None = None) -> Case:
     d = int(rng.choice(space.ranks, p=_towards_small(space.ranks)))
     for _ in range(4):  # most draws should have an output, and cells in every window
         drawn = KINDS[op].draw(rng, d, space)
-        case = Case(op, drawn.shapes, drawn.options)
+        case = Case(op, drawn.shapes, _had(op, drawn.options))
         has_output = case.output is not None
         if has_output and not (case.misses and rng.random() < 0.8):
             break
@@ -137,6 +137,11 @@ def modes_of(op: str) -> tuple[str, ...]:
     """What can be asked of an operator."""
     has_indices = "return_indices" in parameters_of(ALL[KINDS[op]])
     return ANSWERS if has_indices else tuple(m for m in ANSWERS if m != "indices")
+
+
+def _had(op: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that the operator has: not every pool has all of a window's."""
+    return {n: v for n, v in options.items() if n in parameters_of(ALL[KINDS[op]])}
 
 
 def _towards_first(n: int) -> list[float]:
@@ -166,7 +171,8 @@ def _family(family: Family, op: str, space: Space, seed: int) -> Iterator[Case]:
         if dtype not in space.dtypes:
             continue
         for mode in modes if only is None else [m for m in only if m in modes]:
-            yield Case(op, shapes, {**options, **ties}, dtype, data, mode=mode, seed=int(rng.integers(2**31)))
+            seeded = int(rng.integers(2**31))
+            yield Case(op, shapes, _had(op, {**options, **ties}), dtype, data, mode=mode, seed=seeded)
 
 
 Corner = tuple[tuple[Shape, ...], dict[str, Any], str, str, tuple[str, ...] | None]
