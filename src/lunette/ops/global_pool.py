@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from lunette.number import Ties
-from lunette.op import Case, Shapes, apply, case
+from lunette.op import Arithmetic, Case, Shapes, apply, case
 from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
@@ -137,7 +137,9 @@ class GlobalMaxPool(MaxPool):
         return _one_window(x)
 
 
-def global_avg_pool(x: Any, *, keepdims: bool = True, spatial: int | None = None, arithmetic: str = "fast") -> Any:
+def global_avg_pool(
+    x: Any, *, keepdims: bool = True, spatial: int | None = None, arithmetic: Arithmetic = "fast"
+) -> Any:
     """The average of every channel of `x`, which is `(*batch, channels, *space)`.
 
     >>> import lunette as ln
@@ -154,7 +156,7 @@ def global_max_pool(
     ties: Ties = "all",
     return_indices: bool = False,
     spatial: int | None = None,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """The greatest cell of every channel of `x`, which is `(*batch, channels, *space)`.
 
