@@ -53,6 +53,8 @@ def space_of(case: Any, op: Any) -> tuple[int, ...]:
 @every_operator
 def test_windows_lie_as_they_are_said_to(kind: type[Windowed]) -> None:
     assert kind.weighted == ("w" in kind.arrays)
+    said = {n for n in ("kernel", "output_size") if n in parameters_of(ALL[kind])}
+    assert said == ({"kernel"} if kind.slides() else {"output_size"} if kind.windows == "bins" else set())
     for case, op in drawn(kind):
         assert all(type(a) is GEOMETRY[kind.windows] for a in op.window.axes)
         if kind.windows == "whole":
