@@ -185,9 +185,8 @@ def test_a_program_says_that_there_is_no_kernel() -> None:
         graph.compile()
 
 
-def test_error_bounds_say_that_they_are_not_known() -> None:
-    with pytest.raises(ArgumentError, match=r"error_bound \[OP4\] needs an operator that is exact or a sum"):
-        ln.error_bound("median_pool", (X,), kernel=2)
+def test_nothing_is_known_of_its_error() -> None:
+    assert np.isinf(ln.error_bound("median_pool", (X,), kernel=2)).all()  # it is no sum, and not exact
 
 
 # ---- conform

@@ -12,7 +12,7 @@ import numpy as np
 
 from lunette import _native
 from lunette.array import defaults_of, lookup, resolve_named, to_numpy
-from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context
+from lunette.errors import DTypeError, ShapeError, error_context
 from lunette.number import Array, cells_of, each
 from lunette.op import Op, apply
 from lunette.ops.avg_pool import AvgPool
@@ -122,9 +122,8 @@ def _bound(kind: type[Op], op: Op, arrays: list[Array], options: tuple[Any, ...]
         return np.asarray(
             4 * _spacing(y, info) + gamma(height(_counts(op, space, y.shape) + 2), u) * y / max(min(p, 1e9), 1.0)
         )
-    if not kind.linear_in:
-        need, hint = "an operator that is exact or a sum, or one of lunette's", 'Compare with arithmetic="rounded".'
-        raise ArgumentError("OP4", need, kind.name, hint, who="error_bound")
+    if not kind.linear_in:  # no sum, and no rule of its own: nothing is known
+        return np.full(np.shape(apply(kind, [*wide, *missing], "fast", *options)), np.inf)
     names = tuple(_names(kind))
     if issubclass(kind, AvgPool) and "divisor" in names:
         sized = tuple(abs(v) if n == "divisor" and v is not None else v for n, v in zip(names, options, strict=True))

@@ -8,7 +8,6 @@ looks for one by its name, reads them when asked.
 | OP1  | what is registered is a class made from Windowed, with a name of its own                          |
 | OP2  | its function takes the operator's arrays, its options, and last `arithmetic`, and ends in `apply`  |
 | OP3  | only what was registered can be taken back                                                        |
-| OP4  | error_bound: the operator is exact or a sum, or one of lunette's own                               |
 """
 
 from __future__ import annotations
