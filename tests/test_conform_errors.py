@@ -12,6 +12,7 @@ import pytest
 
 import lunette as ln
 from lunette.conform import cluster as clusters
+from lunette.conform.allowance import RULES
 from lunette.conform.backends.lunette import Lunette
 from lunette.conform.cluster import Cluster, remote
 from lunette.conform.known import read
@@ -19,6 +20,7 @@ from lunette.conform.report.words import VERSION
 from lunette.conform.result import Batch
 from lunette.conform.run import run
 from lunette.conform.worker import Nursery
+from lunette.ops import LpPool
 
 BATCH = Batch("none", "max_pool", 0, 0, 1)
 
@@ -178,3 +180,13 @@ def test_u1_a_value_is_decided() -> None:
     assert caught.value.who == "lp_pool"
     g = np.array([[1.0, 0, 0, -5]])  # nearest to what is not told from zero is zero
     assert ln.lp_pool_vjp((x,), g, **options)[0][0, 3] == 0
+
+
+def test_v10_exponentials_have_a_rule_of_how_far_they_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(RULES, LpPool)
+    with pytest.raises(ln.ArgumentError) as caught:
+        run("lunette", ops="lp_pool", cases=5)
+    assert str(caught.value) == (
+        "conform [V10] needs a rule of how far lp_pool may be off, since it has roots or exponentials; got none. "
+        "Put one into lunette.conform.allowance.RULES."
+    )
