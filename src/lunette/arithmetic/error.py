@@ -10,7 +10,7 @@ from typing import Any, overload
 import ml_dtypes
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.array import defaults_of, lookup, resolve_named, to_numpy
 from lunette.errors import DTypeError, ShapeError, error_context
 from lunette.number import Array, cells_of, each
@@ -34,7 +34,7 @@ def roundings(terms: int) -> int: ...
 def roundings(terms: Array) -> Array: ...
 def roundings(terms: int | Array) -> int | Array:
     """How many roundings a term of a sum of so many passes through at most: what the kernels promise."""
-    blocked = _native.SUM_BLOCK + -(-terms // _native.SUM_BLOCK)
+    blocked = core.SUM_BLOCK + -(-terms // core.SUM_BLOCK)
     return min(terms, blocked) if isinstance(terms, int) else np.minimum(terms, blocked)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ShapeError
 from lunette.op import Case, Shapes, apply, case
 from lunette.ops.conv import Conv, check_bias, check_groups
@@ -26,6 +26,7 @@ class ConvTranspose(Conv):
     """Transposed convolution as a value: x (in-channels, *space), w (in-channels, out-channels/groups, *kernel)."""
 
     name: ClassVar[str] = "conv_transpose"
+    rows_are_inputs: ClassVar[bool] = True
 
     # ---- shape
 
@@ -70,7 +71,7 @@ class ConvTranspose(Conv):
     def ends(self, before: int, behind: int) -> tuple[int, int]:
         return behind, before
 
-    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[_native.Task, _native.Task]:
+    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[core.Task, core.Task]:
         there, back = Conv.both_ways(self, convolution)
         return back, there
 

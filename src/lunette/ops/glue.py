@@ -15,6 +15,7 @@ from lunette import outward
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
 from lunette.number import OBJECT, Array, Interval, as_dtype, cells_of, is_real, zero_of
 from lunette.op import Arrays, Case, Op, Shapes, apply
+from lunette.rules import untold
 from lunette.window import Shape, integer, is_sequence
 
 
@@ -23,8 +24,7 @@ class Glue(Op):
 
     batched: ClassVar[tuple[int, ...]] = ()
     optional: ClassVar[bool] = False
-    positive: ClassVar[bool] = False
-    """It is defined for positive numbers only."""
+    encloses_numbers: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]]
 
     @classmethod
@@ -39,11 +39,13 @@ class Glue(Op):
         """The options that make this operator again."""
         return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
 
+    @untold
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         y = self.spec(*primals)
         t = None if all(t is None for t in tangents) else self.push(self.options(), primals, y, tangents)
         return np.full(y.shape, zero_of(*primals), object) if t is None else np.asarray(t, object)
 
+    @untold
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
         y = self.spec(*primals)
         results: list[Array] = []
@@ -58,6 +60,7 @@ class Layout(Glue):
     """Linear in x, whose cells it moves."""
 
     linear_in: ClassVar[tuple[int, ...]] = (0,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (0,)
     monotone: ClassVar[bool] = True
     exact: ClassVar[bool] = True
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import (
     Array,
@@ -65,6 +65,7 @@ class LpPool(Pool):
 
     name: ClassVar[str] = "lp_pool"
     needs: ClassVar[str] = "exp"
+    derivative_kernels: ClassVar[bool] = True
 
     # ---- shape
 
@@ -93,6 +94,9 @@ class LpPool(Pool):
         if scale == 0:
             return 1, total(sizes)
         return scale, power(total([power(divide(s, scale), self.p) for s in sizes]), self.root)
+
+    def is_rational(self) -> bool:
+        return self.p in (1, math.inf)
 
     @property
     def root(self) -> Number:
@@ -197,9 +201,12 @@ class LpPool(Pool):
 
     # ---- kernels
 
+    def is_nearest(self) -> bool:
+        return self.p == math.inf  # the greatest magnitude
+
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         pool, p = self.native(dtype, batch, shapes), float(self.p)
-        return Kernels(_native.lp_pool(*pool, p), _native.lp_pool_jvp(*pool, p), (_native.lp_pool_vjp(*pool, p),))
+        return Kernels(core.lp_pool(*pool, p), core.lp_pool_jvp(*pool, p), (core.lp_pool_vjp(*pool, p),))
 
     # ---- cases
 
