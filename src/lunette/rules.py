@@ -61,6 +61,7 @@ class Rule(Generic[P, R]):
         def keep(answer: F) -> F:
             self.registered.update(dict.fromkeys(kinds, answer))
             self._found.clear()
+            Interpretation.forget()
             return answer
 
         return keep
@@ -103,6 +104,7 @@ class Interpretation:
         self.name, self.about = name, about
         self.ways: list[Way] = []
         self.rules: dict[str, Rule[..., Any]] = {}
+        self._how: dict[type[Any], str] = {}
         self.every[name] = self
 
     def rule(self, default: Callable[P, R]) -> Rule[P, R]:
@@ -114,6 +116,13 @@ class Interpretation:
     def way(self, how: str, applies: Callable[[Any], Any], make: Callable[..., Any] | None = None) -> None:
         """Add a way, which comes after those there are."""
         self.ways.append(Way(how, applies, make))
+        self.forget()
+
+    @classmethod
+    def forget(cls) -> None:
+        """Read the table anew: what is remembered of it may have changed."""
+        for column in cls.every.values():
+            column._how.clear()
 
     def ways_of(self, kind: type[Any]) -> Iterator[Way]:
         """The ways that an operator has, best first."""
@@ -121,12 +130,16 @@ class Interpretation:
 
     def has(self, kind: type[Any]) -> bool:
         """Whether an operator has a rule."""
-        return next(self.ways_of(kind), None) is not None
+        return self.how(kind) is not MISSING
 
     def how(self, kind: type[Any]) -> str:
         """In which way an operator has its rule, or "missing"."""
-        way = next(self.ways_of(kind), None)
-        return MISSING if way is None else way.how.format(base=kind.origin_of().name)
+        found = self._how.get(kind)
+        if found is None:
+            way = next(self.ways_of(kind), None)
+            found = MISSING if way is None else way.how.format(base=kind.origin_of().name)
+            self._how[kind] = found
+        return found
 
     def require(self, kind: type[Any]) -> None:
         """Rule O6, before anything runs."""

@@ -41,7 +41,7 @@ from lunette.graph.graph import Graph, Var, line_of_the_user
 from lunette.graph.program import Program, refuse_nan
 from lunette.graph.value import Value
 from lunette.number import OBJECT, Interval, is_real
-from lunette.op import Op, apply
+from lunette.op import JVP, VJP, Op, apply
 from lunette.ops.binary import add
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import dtype_name, lift, shape_of
@@ -221,6 +221,7 @@ class ForwardTracer(Tracer):
         self.value, self.tangent, self.level = value, tangent, level
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
+        JVP.require(kind)
         level = self.level
         mine = [type(o) is ForwardTracer and o.level == level for o in operands]
         primals = tuple([o.value if m else o for o, m in zip(operands, mine, strict=True)])
@@ -342,6 +343,7 @@ class ReverseTracer(Tracer):
         self.value, self.tape, self.at, self.level = value, tape, at, level
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
+        VJP.require(kind)
         level, tape = self.level, self.tape
         values, sources = [], []
         for o in operands:

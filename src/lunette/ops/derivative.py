@@ -194,6 +194,11 @@ class Jvp(Derivative):
         return self.op.is_push_nearest()
 
     @classmethod
+    def reads(cls, at: int) -> bool:
+        linear = cls.base.linear_in  # in products of several factors, each goes with the tangents of the others
+        return at >= cls.count() or not linear or (at in linear and len(linear) > 1)
+
+    @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
         n = cls.count()
         at, t, s, u = primals[:n], primals[n:], tangents[:n], tangents[n:]
