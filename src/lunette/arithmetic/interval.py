@@ -120,7 +120,7 @@ def prepared(
     if kind.integers or any(a is not None and a.dtype not in FLOAT for a in arrays):
         return None
     resolved = resolve_cached(kind, arrays, "interval", options)
-    if _looks_at_values(resolved.op):
+    if _looks_at_values(kind):
         return None
     call = Call(resolved, (), next(a.dtype for a in arrays if a is not None), ("numpy",))
     return partial(_rule(kind, call, options, frozenset(fixed)), call)
@@ -139,14 +139,15 @@ def _known(kind: type[Op], operands: Sequence[Any], lower: tuple[Any, ...], opti
             if not ((flags := end.flags).c_contiguous and flags.aligned):
                 return None
     resolved = resolved_before(kind, lower, "interval", options)
-    if resolved is None or _looks_at_values(resolved.op) or resolved.op.return_indices:
+    if resolved is None or _looks_at_values(kind) or resolved.op.return_indices:
         return None
     return Call(resolved, lower, next(a.dtype for a in lower if a is not None), ("numpy",))
 
 
-def _looks_at_values(op: Op) -> bool:
+@lru_cache
+def _looks_at_values(kind: type[Op]) -> bool:
     """Whether it has rules for values, not only for shapes."""
-    return op.tells("check")
+    return kind.tells("check")
 
 
 def _box(call: Call, at: int, given: Any) -> Interval | None:
@@ -208,9 +209,10 @@ def _rule(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset
         ways += [] if made is None else [made]
 
     def rule(call: Call, boxes: Boxes) -> Interval:
-        found = (box for way in ways if (box := way(call, boxes)) is not None)
-        box = next(found)  # the specification is the last way, and always has an answer
-        return outward.rounded(box.lo, box.hi, call.dtype)
+        for way in ways:
+            if (box := way(call, boxes)) is not None:
+                return outward.rounded(box.lo, box.hi, call.dtype)
+        raise INTERVAL.missing(kind)  # not reached: the specification is the last way, and always has an answer
 
     return rule
 
