@@ -32,7 +32,7 @@ import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, meant, shown
 from lunette.number import Array, Interval
-from lunette.rules import Interpretation, tells, untold
+from lunette.rules import Interpretation, missing, tells, untold
 from lunette.window import Shape, is_sequence
 
 Arrays = Sequence[Array | None]
@@ -196,12 +196,12 @@ class Op(ABC):
     @untold
     def spec(self, *arrays: Array | None) -> Array:
         """The meaning, on arrays of any number type."""
-        raise SPEC.missing(type(self))
+        raise missing(SPEC, type(self))
 
     @untold
     def indices(self, x: Array) -> Array:
         """The place of the first winner of every cell of the result, for an operator that has them."""
-        raise SPEC.missing(type(self))
+        raise missing(SPEC, type(self))
 
     def is_rational(self) -> bool:
         """Whether rationals have a rational result."""
@@ -226,13 +226,13 @@ class Op(ABC):
     @untold
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
         """The tangent of y, given those of the primals, not all of which are None."""
-        raise JVP.missing(cls)
+        raise missing(JVP, cls)
 
     @classmethod
     @untold
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
         """The cotangent of primal number `wrt`, given that of y."""
-        raise VJP.missing(cls)
+        raise missing(VJP, cls)
 
     # ---- bounds: the specification on intervals, unless what is declared, or one of these, allows better
 

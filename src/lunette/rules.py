@@ -144,11 +144,12 @@ class Interpretation:
     def require(self, kind: type[Any]) -> None:
         """Rule O6, before anything runs."""
         if not self.has(kind):
-            raise self.missing(kind)
+            raise missing(self, kind)
 
-    def missing(self, kind: type[Any]) -> ArgumentError:
-        """What says that an operator has no such rule."""
-        has = [i.name for i in self.every.values() if i.has(kind)]
-        got = f"{kind.name}, which has {', '.join(has) or 'none'}"
-        need = f'an operator with the rule "{self.name}" ({self.about})'
-        return ArgumentError("O6", need, got, "ln.rules() tells what every operator has.", who=kind.name)
+
+def missing(column: Interpretation, kind: type[Any]) -> ArgumentError:
+    """Rule O6: what says that an operator has no rule in a column."""
+    has = [other.name for other in Interpretation.every.values() if other.has(kind)]
+    got = f"{kind.name}, which has {', '.join(has) or 'none'}"
+    need = f'an operator with the rule "{column.name}" ({column.about})'
+    return ArgumentError("O6", need, got, "ln.rules() tells what every operator has.", who=kind.name)

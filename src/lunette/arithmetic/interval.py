@@ -80,7 +80,7 @@ from lunette.errors import ArgumentError, error_context
 from lunette.number import OBJECT, Array, Interval, above, allocate, below, each, is_real, meeting
 from lunette.op import SPEC, Op, Request, ResolvedOp, check_shape
 from lunette.ops.derivative import Jvp
-from lunette.rules import Interpretation
+from lunette.rules import Interpretation, missing
 
 Boxes = list[Interval | None]
 INTERVAL = Interpretation("interval", "bounds of boxes")
@@ -212,7 +212,7 @@ def _rule(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset
         for way in ways:
             if (box := way(call, boxes)) is not None:
                 return outward.rounded(box.lo, box.hi, call.dtype)
-        raise INTERVAL.missing(kind)  # not reached: the specification is the last way, and always has an answer
+        raise missing(INTERVAL, kind)  # not reached: the specification is the last way, and always has an answer
 
     return rule
 

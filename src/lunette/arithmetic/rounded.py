@@ -41,7 +41,7 @@ from lunette.errors import DTypeError
 from lunette.number import OBJECT, Array, cells_in
 from lunette.op import SPEC, Kernels, Op, Request, ResolvedOp, Shapes
 from lunette.ops.derivative import Derivative, Jvp, Vjp, put
-from lunette.rules import Interpretation
+from lunette.rules import Interpretation, missing
 from lunette.window import Shape
 
 Arrays = Sequence[Array | None]
@@ -439,13 +439,13 @@ def _(op: Vjp, task: Task, at: Shape, *arrays: Array | None) -> float:
 @ROUNDED.rule
 def nearest_push(op: Op, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> float:
     """One cell of a JVP."""
-    raise ROUNDED.missing(type(op))
+    raise missing(ROUNDED, type(op))
 
 
 @ROUNDED.rule
 def nearest_pull(op: Op, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> float:
     """One cell of a VJP."""
-    raise ROUNDED.missing(type(op))
+    raise missing(ROUNDED, type(op))
 
 
 # ---- what is there for which operator

@@ -22,7 +22,7 @@ import numpy as np
 from lunette.number import Array
 from lunette.op import JVP, VJP, Arrays, Case, Kernels, Op, Shapes, apply, cannot_derive, check_shape
 from lunette.ops.binary import add
-from lunette.rules import Interpretation, untold
+from lunette.rules import Interpretation, missing, untold
 from lunette.window import Shape
 
 
@@ -81,7 +81,7 @@ class Differentiable(Op):
         Of products it is the sum over pairs of factors, one of them moving as t and the other as s.
         """
         if not cls.linear_in and not cls.selects:
-            raise JVP.missing(jvp_of(cls))
+            raise missing(JVP, jvp_of(cls))
         alone = tuple(None if j in cls.affine_in else p for j, p in enumerate(primals))
         pairs = [(j, k) for j in cls.linear_in for k in cls.linear_in if j != k]
         moving = [(j, k) for j, k in pairs if t[j] is not None and s[k] is not None]
@@ -92,7 +92,7 @@ class Differentiable(Op):
     def bend_vjp(cls, options: Sequence[Any], primals: Sequence[Any], g: Any, s: Sequence[Any], wrt: int) -> Any:
         """The derivative of the VJP of g in primal number `wrt`, as the primals move in the direction of s."""
         if not cls.linear_in and not cls.selects:
-            raise VJP.missing(vjp_of(cls, wrt))
+            raise missing(VJP, vjp_of(cls, wrt))
         derived = vjp_of(cls, wrt)
         moving = [j for j in cls.linear_in if s[j] is not None and derived.reads(j)]
         return plus(*(apply(derived, (*put(primals, j, s[j]), g), "fast", *options) for j in moving))
