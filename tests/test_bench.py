@@ -28,8 +28,8 @@ from lunette.bench.result import Result, Run, Timing
 from lunette.bench.turns import NAMES, Bench, agree
 from lunette.bench.workers import Worker
 from lunette.cli import app
+from lunette.op import KERNEL
 from lunette.ops import ALL
-from lunette.ops.derivative import has_kernels
 
 every_layer = pytest.mark.parametrize("layer", [pytest.param(la, id=f"{la.op}:{la.name}") for la in LAYERS])
 
@@ -48,7 +48,7 @@ def test_every_case_binds_and_so_does_its_small_version(layer: Layer) -> None:
 def test_names_are_unique_and_every_operator_is_measured() -> None:
     names = [(layer.op, layer.name) for layer in LAYERS]
     assert len(names) == len(set(names))
-    assert set(OPS) == {kind.name for kind in ALL if has_kernels(kind)}
+    assert set(OPS) == {kind.name for kind in ALL if KERNEL.has(kind)}
     assert {layer.op for layer in select(quick=True)} == set(OPS)
 
 

@@ -30,10 +30,9 @@ from lunette.arithmetic import interval, interval_pool
 from lunette.array import resolve_named
 from lunette.graph.walk import forward
 from lunette.number import Array, Interval, cells_of, each
-from lunette.op import Case, Op, apply
+from lunette.op import KERNEL, Case, Op, apply
 from lunette.ops import ALL, GLUE, AvgPool, Conv, ConvTranspose, LpPool, SmoothMaxPool
 from lunette.ops.binary import Add, Div, Mul
-from lunette.ops.derivative import has_kernels
 from lunette.ops.glue import Glue, lift
 from lunette.ops.unary import Exp, Log, Neg, Relu, Sigmoid, Tanh, Unary
 from test_graph import random_graph, several
@@ -834,7 +833,7 @@ def check_program(graph: ln.Graph, boxes: list[Interval]) -> tuple[Interval, ...
     return results
 
 
-@pytest.mark.parametrize(("kind", "case"), [c for c in CASES if has_kernels(cast("type[Op]", c.values[0]))])
+@pytest.mark.parametrize(("kind", "case"), [c for c in CASES if KERNEL.has(cast("type[Op]", c.values[0]))])
 @every_float
 def test_programs_give_the_boxes_of_their_operators(kind: type[Op], case: Case, dtype: Any) -> None:
     """Values and derivatives; the arrays beside x once as inputs, once as constants; also where sums overflow."""

@@ -23,11 +23,10 @@ import lunette as ln
 from configurations import random_case
 from lunette.array import resolve_named
 from lunette.number import Array, cells_of, each
-from lunette.op import Case, Op
+from lunette.op import KERNEL, Case, Op
 from lunette.ops import ALL, AvgPool, Conv, ConvTranspose, LpPool, MaxPool, SmoothMaxPool
-from lunette.ops.derivative import has_kernels
 
-COMPILED = [kind for kind in ALL if has_kernels(kind)]
+COMPILED = [kind for kind in ALL if KERNEL.has(kind)]
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in COMPILED for k, c in kind.cases.items()]
 DTYPES = [np.float32, np.float64]
 seeds = st.integers(0, 2**32 - 1)

@@ -77,8 +77,8 @@ def test_operators_share_their_arguments() -> None:
 
 
 ORDER = [
-    "errors",
-    "window",
+    "core errors",
+    "rules window",
     "number",
     "outward op",
     "ops",

@@ -92,10 +92,11 @@ def _forward(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]
             y = index = sample.new()
             if y.size:
                 y = op.spec(*sample.arrays)
-            if not getattr(op, "return_indices", False):
+            if not op.return_indices:
                 return sample.narrow(y)
-            if y.size:
-                index = op.indices(sample.arrays[0])  # type: ignore[attr-defined]
+            x = sample.arrays[0]
+            if y.size and x is not None:
+                index = op.indices(x)
             return sample.narrow(y), sample.narrow(index.astype(np.int64))
 
     return spec

@@ -12,9 +12,8 @@ import numpy as np
 
 from lunette.array import resolve_named
 from lunette.number import Array
-from lunette.op import ResolvedOp
+from lunette.op import KERNEL, ResolvedOp
 from lunette.ops import ALL, KINDS, Windowed
-from lunette.ops.derivative import has_kernels
 from lunette.window import Axis, Bins, Shape
 
 DIRECTIONS = ("forward", "jvp", "vjp")
@@ -296,7 +295,7 @@ def _usual(kind: type[Windowed]) -> Iterator[Layer]:
 
 
 NAMED: tuple[Layer, ...] = (*_convolutions(), *_transposed(), *_pools())
-_OTHERS = [k for k in ALL if has_kernels(k) and not k.weighted and k.name not in {layer.op for layer in NAMED}]
+_OTHERS = [k for k in ALL if KERNEL.has(k) and not k.weighted and k.name not in {layer.op for layer in NAMED}]
 LAYERS: tuple[Layer, ...] = (*NAMED, *(layer for kind in _OTHERS for layer in _usual(kind)))
 OPS: tuple[str, ...] = tuple(dict.fromkeys(layer.op for layer in LAYERS))
 

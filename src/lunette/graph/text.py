@@ -188,7 +188,7 @@ def _arguments(graph: Nodes, kind: type[Op], row: int, inside: str) -> tuple[lis
     while found := _OPERAND.match(rest):
         operands.append(None if found[1] == "None" else variable(graph, found[1], row))
         rest = rest[found.end() :]
-    if not getattr(kind, "variadic", False):
+    if not kind.variadic:
         operands += [None] * (len(kind.arrays) - len(operands))
     if (wrong := _wrong_operands(kind, operands)) is not None:
         raise refuse(*wrong, f"Line {row + 1}: {shown(inside)}.")

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, ShapeError
 from lunette.number import Array, Number, cells_in, total, zero_of
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, resolve
@@ -48,6 +48,10 @@ class Conv(Windowed):
     arrays: ClassVar[tuple[str, ...]] = ("x", "w", "b")
     linear_in: ClassVar[tuple[int, ...]] = (0, 1)
     affine_in: ClassVar[tuple[int, ...]] = (2,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (0, 2)
+    derivative_kernels: ClassVar[bool] = True
+    rows_are_inputs: ClassVar[bool] = False
+    """The first axis of w counts the channels of x, and the second those of the result in a group; else reversed."""
     weighted: ClassVar[bool] = True
     overflows: ClassVar[bool] = True
     counting: ClassVar[Mapping[str, Any] | None] = {}
@@ -221,15 +225,28 @@ class Conv(Windowed):
         if convolution is None:
             return Kernels()
         there, back = self.both_ways(convolution)
-        to_w = _native.conv_weight_grad(*convolution).taking([*self.ends(0, 3), 4], 5)
-        to_b = _native.conv_bias_grad(dtype.char, batch, out[0], prod(out[1:])).taking([3, 4], 5)
+        to_w = core.conv_weight_grad(*convolution).taking([*self.ends(0, 3), 4], 5)
+        to_b = core.conv_bias_grad(dtype.char, batch, out[0], prod(out[1:])).taking([3, 4], 5)
         return Kernels(there, jvp_by_linearity(there), (back.taking([3, 1, -1, 4], 5), to_w, to_b))
 
-    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[_native.Task, _native.Task]:
+    def flops(self, shapes: Shapes, batch: int) -> float:
+        return self._products(shapes, batch)
+
+    def flops_back(self, shapes: Shapes, batch: int, wrt: int) -> float:
+        return float(batch * prod(self.shape(*shapes))) if wrt == 2 else self._products(shapes, batch)
+
+    def _products(self, shapes: Shapes, batch: int) -> float:
+        """A multiplication and an addition for each kernel cell that each cell of one side meets."""
+        x, w, *_ = shapes
+        assert x is not None and w is not None
+        _, met = self.ends(prod(x), prod(self.shape(*shapes)))
+        return 2.0 * batch * met * prod(w[1:])
+
+    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[core.Task, core.Task]:
         """The operator (x, w, b, y), and the gradient in x (g, w, b, dx)."""
         return (
-            _native.conv(*convolution).taking(UNFUSED, 4),
-            _native.conv_input_grad(*convolution).taking(UNFUSED, 4),
+            core.conv(*convolution).taking(UNFUSED, 4),
+            core.conv_input_grad(*convolution).taking(UNFUSED, 4),
         )
 
     # ---- cases

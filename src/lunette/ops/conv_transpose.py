@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ShapeError
 from lunette.op import Arithmetic, Case, Shapes, apply, case
 from lunette.ops import chance
@@ -28,6 +28,7 @@ class ConvTranspose(Conv):
     """Transposed convolution as a value: x (in-channels, *space), w (in-channels, out-channels/groups, *kernel)."""
 
     name: ClassVar[str] = "conv_transpose"
+    rows_are_inputs: ClassVar[bool] = True
     windows: ClassVar[Windows] = "transposed"
     counting: ClassVar[Mapping[str, Any] | None] = None
 
@@ -74,7 +75,7 @@ class ConvTranspose(Conv):
     def ends(self, before: int, behind: int) -> tuple[int, int]:
         return behind, before
 
-    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[_native.Task, _native.Task]:
+    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[core.Task, core.Task]:
         there, back = Conv.both_ways(self, convolution)
         return back, there
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Case, Shapes
@@ -37,6 +37,8 @@ class Pool(Windowed):
     """A window over the space of each channel."""
 
     window: Window
+
+    planar: ClassVar[bool] = True
 
     # ---- shape
 
@@ -114,14 +116,19 @@ class Pool(Windowed):
 
     def native(
         self, dtype: np.dtype[Any], batch: int, shapes: Shapes, counted: bool = False
-    ) -> tuple[str, _native.Pool, int]:
+    ) -> tuple[str, core.Pool, int]:
         """What every kernel of a pool is made for: the letter of a dtype, window tables, a number of planes.
 
         `counted` says whether padding counts.
         """
         tables = [(t.n, t.m, t.step, t.first, t.count, t.inside if counted else t.count) for t in self._tables(shapes)]
         assert shapes[0] is not None
-        return dtype.char, _native.Pool(tables), batch * shapes[0][0]
+        return dtype.char, core.Pool(tables), batch * shapes[0][0]
+
+    @property
+    def counted(self) -> bool:
+        """Whether the padding of a window counts."""
+        return False
 
     def countable(self, shapes: Shapes) -> bool:
         """Whether float64 has the number of cells of every window, padding included; else the specification counts."""
