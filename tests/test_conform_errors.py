@@ -12,7 +12,7 @@ import pytest
 
 import lunette as ln
 from lunette.conform import cluster as clusters
-from lunette.conform.allowance import RULES
+from lunette.conform.allowance import how_far
 from lunette.conform.backends.lunette import Lunette
 from lunette.conform.cluster import Cluster, remote
 from lunette.conform.known import read
@@ -20,7 +20,6 @@ from lunette.conform.report.words import VERSION
 from lunette.conform.result import Batch
 from lunette.conform.run import run
 from lunette.conform.worker import Nursery
-from lunette.ops import LpPool
 
 BATCH = Batch("none", "max_pool", 0, 0, 1)
 
@@ -183,11 +182,10 @@ def test_u1_a_value_is_decided() -> None:
 
 
 def test_v10_exponentials_have_a_rule_of_how_far_they_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    others = {kind: rule for kind, rule in RULES.items() if kind is not LpPool}
-    monkeypatch.setattr("lunette.conform.allowance.RULES", others)
+    monkeypatch.setattr(how_far, "registered", {})
     with pytest.raises(ln.ArgumentError) as caught:
         run("lunette", ops="lp_pool", cases=5)
     assert str(caught.value) == (
         "conform [V10] needs a rule of how far lp_pool may be off, since it has roots or exponentials; got none. "
-        "Put one into lunette.conform.allowance.RULES."
+        "Register one: lunette.conform.allowance.how_far.register(LpPool)."
     )
