@@ -27,7 +27,7 @@ from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import decided_ball, precision, round_fraction
 from lunette.arithmetic.rounded import COUNTS
 from lunette.arithmetic.sums import _sliced
-from lunette.array import by_specification, defaults_of, prepare
+from lunette.array import by_specification, defaults_of, lookup, prepare
 from lunette.number import Array, cells_of, each
 from lunette.op import Case, Op, Request, apply
 from lunette.ops import ALL, GLUE, AvgPool, LpPool, SmoothMaxPool
@@ -46,7 +46,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def options_of(kind: type[Op], case: Case) -> tuple[Any, ...]:
-    return tuple({**defaults_of(ALL[kind], kind), **case.options}.values())
+    return tuple({**defaults_of(lookup(kind)[0], kind), **case.options}.values())
 
 
 def is_analytic(kind: type[Op], options: tuple[Any, ...]) -> bool:

@@ -16,7 +16,6 @@ from lunette.array import defaults_of, lookup, resolve_named, to_numpy
 from lunette.errors import DTypeError, ShapeError, error_context
 from lunette.number import Array, cells_of, each
 from lunette.op import KERNEL, Op, apply
-from lunette.ops import ALL
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.lp_pool import LpPool
 from lunette.ops.pool import Pool
@@ -132,7 +131,7 @@ class Given:
 
     def run(self, arrays: Sequence[Array], **options: Any) -> Array:
         """The values of the operator on other arrays, with some other options."""
-        names = defaults_of(ALL[self.kind], self.kind)
+        names = defaults_of(lookup(self.kind)[0], self.kind)
         changed = [options.get(n, v) for n, v in zip(names, self.options, strict=True)]
         y = apply(self.kind, [*arrays, *[None] * (len(self.kind.arrays) - len(arrays))], "fast", *changed)
         return np.asarray(y[0] if isinstance(y, tuple) else y)

@@ -9,6 +9,7 @@ from lunette import core
 from lunette.array import KERNEL_RANK
 from lunette.errors import ShapeError, error_context
 from lunette.graph.nodes import Node, Nodes
+from lunette.op import KERNEL
 
 
 @dataclass(slots=True)
@@ -53,7 +54,9 @@ def kernel_of(n: Node) -> core.Task:
                 "G2",
                 f"a kernel for {n.kind.name}",
                 f"d={resolved.d}, shapes {resolved.shapes}",
-                f"Compiled programs have at most {KERNEL_RANK} spatial axes; g.eval computes any.",
+                f"Compiled programs have at most {KERNEL_RANK} spatial axes; g.eval computes any."
+                if KERNEL.has(n.kind)
+                else "It has none at all: g.eval computes it, and so do ln.jvp and ln.grad without ln.jit.",
             )
         if n.kind.has_indices:
             kernel = kernel.taking([0, 1, -1], 2)

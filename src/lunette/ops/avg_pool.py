@@ -27,8 +27,13 @@ from lunette import core
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
 from lunette.number import Array, Number, as_dtype, divide, is_real, like, mean, zero_of
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.pool import Pool, View
-from lunette.window import Ints, Padding, Window, flag
+from lunette.window import Cell, Ints, Padding, Shape, Window, flag
+
+
+def _divisor(op: str, rng: chance.Rng, d: int, limits: chance.Limits) -> Any:
+    return int(rng.choice([3, -2, 7])) if limits.divisors and d > 1 and rng.random() < 0.15 else chance.OMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class AvgPool(Pool):
     linear_in: ClassVar[tuple[int, ...]] = (0,)
     jointly_linear: ClassVar[tuple[int, ...]] = (0,)
     derivative_kernels: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
+    refuses_empty: ClassVar[str] = "A1"
+    refused_with: ClassVar[Mapping[str, Any]] = {"count_include_pad": False}
+    counting: ClassVar[Mapping[str, Any] | None] = {}
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"count_include_pad": chance.often, "divisor": _divisor}
 
     # ---- shape
 
@@ -69,6 +79,12 @@ class AvgPool(Pool):
         if self.divisor is not None:
             return like(self.divisor, cell)
         return view.inside if self.count_include_pad else len(view.places)
+
+    def divisor_at(self, o: Cell, space: Shape) -> Any:
+        if self.divisor is not None:
+            return self.divisor
+        axes = zip(self.window.axes, o, space, strict=True)
+        return self.window.inside(o, space) if self.count_include_pad else prod(a.reach(p, n).count for a, p, n in axes)
 
     def spec(self, *arrays: Array | None) -> Array:
         (x,) = arrays

@@ -17,7 +17,9 @@ from typing import Any, ClassVar, Self
 from lunette import core
 from lunette.errors import ShapeError
 from lunette.op import Arithmetic, Case, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.conv import Conv, check_bias, check_groups
+from lunette.ops.windowed import Windows
 from lunette.window import Ints, Padding, Shape, Window
 
 
@@ -27,6 +29,8 @@ class ConvTranspose(Conv):
 
     name: ClassVar[str] = "conv_transpose"
     rows_are_inputs: ClassVar[bool] = True
+    windows: ClassVar[Windows] = "transposed"
+    counting: ClassVar[Mapping[str, Any] | None] = None
 
     # ---- shape
 
@@ -97,6 +101,16 @@ class ConvTranspose(Conv):
         "rank_2": case((2, 2, 3), (2, 1, 2, 3), (1,), stride=(2, 1)),
         "rank_4": case((1, 2, 1, 2, 2), (1, 1, 2, 2, 1, 2), (1,), stride=(1, 2, 1, 1)),
     }
+
+    @classmethod
+    def draw_more(cls, rng: chance.Rng, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        if rng.random() < 0.3 and not isinstance(options["padding"], str):
+            return {"output_padding": tuple(int(rng.integers(s)) for s in options["stride"])}
+        return {}
+
+    @classmethod
+    def joining(cls, ins: int, outs: int, groups: int) -> tuple[int, int]:
+        return ins, outs // groups
 
 
 def conv_transpose(

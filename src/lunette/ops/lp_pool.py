@@ -49,6 +49,7 @@ from lunette.number import (
     zero_of,
 )
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.binary import add, div, equal, gate, mul, sub
 from lunette.ops.pool import Pool, View
@@ -66,6 +67,9 @@ class LpPool(Pool):
     name: ClassVar[str] = "lp_pool"
     needs: ClassVar[str] = "exp"
     derivative_kernels: ClassVar[bool] = True
+    powers: ClassVar[bool] = True
+    counting: ClassVar[Mapping[str, Any] | None] = {"p": 1.0}
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"p": lambda op, rng, d, limits: float(rng.choice(limits.norms))}
 
     # ---- shape
 
@@ -227,6 +231,10 @@ class LpPool(Pool):
         "rank_4": case((1, 2, 3, 1, 2), kernel=(2, 2, 1, 2), stride=1),
         "no_channels": case((0, 4), kernel=(2,)),
     }
+
+    @classmethod
+    def variants(cls, norms: Sequence[float]) -> Sequence[Mapping[str, Any]]:
+        return [{"p": p} for p in norms]
 
 
 def check_p(p: Any) -> float:

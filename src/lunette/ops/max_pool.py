@@ -24,6 +24,7 @@ from lunette import core
 from lunette.errors import ShapeError
 from lunette.number import Array, Number, Ties, place, select, total, winners
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.pool import Pool, View, check_ties
 from lunette.window import Ints, Padding, Window, flag
 
@@ -42,6 +43,9 @@ class MaxPool(Pool):
     selects: ClassVar[bool] = True
     has_indices: ClassVar[bool] = True
     derivative_kernels: ClassVar[bool] = True
+    joins: ClassVar[np.ufunc | None] = np.maximum
+    refuses_empty: ClassVar[str] = "M1"
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"ties": chance.ties}
 
     # ---- shape
 

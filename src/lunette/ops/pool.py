@@ -12,8 +12,9 @@ import numpy as np
 from lunette import core
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
-from lunette.op import Shapes
-from lunette.ops.derivative import Differentiable
+from lunette.op import Case, Shapes
+from lunette.ops import chance
+from lunette.ops.windowed import Windowed
 from lunette.window import AxisTable, Cell, Shape, Window, is_sequence, spatial_axes
 
 
@@ -32,7 +33,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool(Differentiable):
+class Pool(Windowed):
     """A window over the space of each channel."""
 
     window: Window
@@ -90,6 +91,26 @@ class Pool(Differentiable):
                     gx[c, i] = share if gx[c, i] is None else gx[c, i] + share
         zero = zero_of(g)
         return each(lambda a: zero if a is None else a, gx).reshape(x.shape)
+
+    # ---- cases
+
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        """Sliding windows."""
+        kernel = chance.ints(rng, d, 1, 4 if d < 3 else 3)
+        options: dict[str, Any] = {"kernel": kernel}
+        if rng.random() < 0.8:
+            options["stride"] = chance.ints(rng, d, 1, 4 if d < 4 else 2)
+        options["padding"] = 0 if cls.name in limits.unpadded else chance.padding(rng, limits, kernel, pool=True)
+        if rng.random() < 0.35 and cls.name not in limits.undilated:
+            options["dilation"] = chance.ints(rng, d, 1, 3)
+        options["ceil_mode"] = bool(rng.random() < 0.5)
+        x = (*chance.lead(rng), *chance.sizes(rng, d))
+        return Case((x,), {**options, **chance.options(cls.draws, cls.name, rng, d, limits)})
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return Case((x,), {"kernel": x[2:]})
 
     # ---- kernels
 

@@ -45,6 +45,7 @@ from lunette.number import (
     zero_of,
 )
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.avg_pool import check_counted
 from lunette.ops.binary import div, mul, sub
 from lunette.ops.broadcast import sum_to
@@ -74,6 +75,13 @@ class SmoothMaxPool(Pool):
     needs: ClassVar[str] = "exp"
     monotone: ClassVar[bool] = True
     derivative_kernels: ClassVar[bool] = True
+    refuses_empty: ClassVar[str] = "S2"
+    refused_with: ClassVar[Mapping[str, Any]] = {"count_include_pad": False}
+    needed: ClassVar[Mapping[str, Any]] = {"beta": 1.0}
+    draws: ClassVar[Mapping[str, chance.Draw]] = {
+        "beta": chance.one_of(-1.5, 0.5, 1.0, 4.0),
+        "count_include_pad": chance.often,
+    }
 
     # ---- shape
 
