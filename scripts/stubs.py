@@ -162,7 +162,8 @@ def stub() -> str:
                     made[public] = overloads(public, list(shape(function)))
                 else:
                     text += f"from {node.module} import {a.name} as {public}\n"
-    text += "from lunette.conform.run import conform as conform\n\n__version__: str\n\n"
+    text += "from lunette.conform.run import conform as conform\n"
+    text += "from lunette.torch.read import from_torch as from_torch\n\n__version__: str\n\n"
     text += "\n".join(made[name] for name in sorted(made))
     return text + f"\n__all__ = {lunette.__all__!r}\n"
 

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import lunette as ln
+import lunette
 import lunette.torch as lt
 from lunette.torch.aten import TABLE
 from torch_cases import same
 from torch_networks import NETWORKS, Basic, ResNet, UNet, settled
 
+ln: Any = lunette
+func: Any = torch.func
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 U = 2.0**-53
 
@@ -55,7 +57,7 @@ def terms(model: nn.Module) -> int:
 
 
 @cache
-def network(name: str) -> tuple[nn.Module, Tensor, ln.Graph]:
+def network(name: str) -> tuple[Any, Tensor, Any]:
     model, x = settled(name)
     return model, x, ln.from_torch(model, x)
 
@@ -255,7 +257,7 @@ def test_programs_are_differentiable_functions() -> None:
     leaves = [x.requires_grad_(), *(p.detach().clone().requires_grad_() for p in model.parameters())]
     assert torch.autograd.gradcheck(f, leaves, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(f, leaves, check_fwd_over_rev=True)
-    g = torch.func.grad(lambda *a: f(*a).sum(), (0, 1))(*leaves)
+    g = func.grad(lambda *a: f(*a).sum(), (0, 1))(*leaves)
     wanted = torch.autograd.grad(model(x).sum(), [x, model[0].weight])
     assert all(torch.allclose(a, b, rtol=1e-12, atol=1e-13) for a, b in zip(g, wanted, strict=True))
 
@@ -279,7 +281,7 @@ def test_training_with_ours_inside_takes_the_same_course(name: str) -> None:
         for _ in range(12):
             optimiser.zero_grad()
             loss = functional.mse_loss(model(x), target)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             course.append(float(loss.detach()))
         courses.append(course)

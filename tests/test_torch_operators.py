@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-import lunette as ln
+import lunette
 import lunette.torch as lt
 from lunette import DTypeError
 from lunette.ops import ALL, Conv, MaxPool
@@ -23,6 +23,9 @@ every = pytest.mark.parametrize("problem", PROBLEMS, ids=ids(PROBLEMS))
 one_each = pytest.mark.parametrize("problem", ONE_EACH, ids=ids(ONE_EACH))
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # torch.func imports what torch itself calls deprecated.
+ln: Any = lunette
+func: Any = torch.func
+dynamo: Any = torch._dynamo
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 
 
@@ -57,7 +60,7 @@ def test_rounded_gradients_are_those_of_arrays(problem: Problem) -> None:
     wanted = getattr(ln, f"{problem.kind.name}_vjp")(primals, array_of(g), **options)
     assert all(same(a, b) for a, b in zip(back, wanted, strict=True))
     tangents = tuple(t.detach() + 1 for t in leaves)
-    _, slope = torch.func.jvp(problem.function(arithmetic="rounded"), tuple(leaves), tangents)
+    _, slope = func.jvp(problem.function(arithmetic="rounded"), tuple(leaves), tangents)
     assert same(slope, getattr(ln, f"{problem.kind.name}_jvp")(primals, tuple(arrays(list(tangents))), **options))
 
 
@@ -154,15 +157,15 @@ def test_torch_func(problem: Problem) -> None:
         total: torch.Tensor = (y * y).sum()
         return total
 
-    both = zip(torch.func.jacfwd(f, numbers)(*tensors), torch.func.jacrev(f, numbers)(*tensors), strict=True)
+    both = zip(func.jacfwd(f, numbers)(*tensors), func.jacrev(f, numbers)(*tensors), strict=True)
     assert all(torch.allclose(a, b, rtol=1e-12, atol=1e-12) for a, b in both)
-    there, back = torch.func.jacfwd, torch.func.jacrev
+    there, back = func.jacfwd, func.jacrev
     first, *others = [h(*tensors) for h in (there(back(loss)), back(back(loss)), there(there(loss)), back(there(loss)))]
     assert all(torch.allclose(first, o, rtol=1e-9, atol=1e-9) for o in others)
     leaves = [t.clone().requires_grad_() for t in tensors]
     plain = torch.autograd.grad(loss(*leaves), leaves)
-    y, pull = torch.func.vjp(f, *tensors)
-    assert all(map(same, pull(2 * y), plain)) and all(map(same, torch.func.grad(loss, numbers)(*tensors), plain))
+    y, pull = func.vjp(f, *tensors)
+    assert all(map(same, pull(2 * y), plain)) and all(map(same, func.grad(loss, numbers)(*tensors), plain))
 
 
 @one_each
@@ -176,7 +179,7 @@ def test_vmap_over_every_axis(problem: Problem) -> None:
                 t if d is None else torch.stack([t, 2 * t + 1, t - 1], d) for t, d in zip(tensors, dims, strict=True)
             ]
             rows = [[t if d is None else t.select(d, r) for t, d in zip(many, dims, strict=True)] for r in range(3)]
-            assert same(torch.func.vmap(f, tuple(dims))(*many), torch.stack([f(*row) for row in rows]))
+            assert same(func.vmap(f, tuple(dims))(*many), torch.stack([f(*row) for row in rows]))
 
             def loss(*a: torch.Tensor) -> torch.Tensor:
                 y = f(*a)
@@ -184,17 +187,17 @@ def test_vmap_over_every_axis(problem: Problem) -> None:
                 return total
 
             numbers = tuple(range(len(tensors)))
-            found = torch.func.vmap(torch.func.grad(loss, numbers), tuple(dims))(*many)
-            wanted = [torch.func.grad(loss, numbers)(*row) for row in rows]
+            found = func.vmap(func.grad(loss, numbers), tuple(dims))(*many)
+            wanted = [func.grad(loss, numbers)(*row) for row in rows]
             assert all(same(a, torch.stack(b)) for a, b in zip(found, zip(*wanted, strict=True), strict=True))
 
 
 def test_vmap_of_an_int_kernel_sees_the_axes_of_a_sample() -> None:
     x = torch.randn(5, 2, 3, 4, 6, dtype=torch.float64)
-    assert same(torch.func.vmap(lambda a: lt.max_pool(a, 2))(x), ln.max_pool(x.numpy(), (2, 2)))
+    assert same(func.vmap(lambda a: lt.max_pool(a, 2))(x), ln.max_pool(x.numpy(), (2, 2)))
     with pytest.raises(ln.ShapeError, match="W13"):
-        torch.func.vmap(lambda a: lt.max_pool(a, 2))(x[0])
-    y, index = torch.func.vmap(lambda a: lt.max_pool(a, 2, return_indices=True), 1)(x)
+        func.vmap(lambda a: lt.max_pool(a, 2))(x[0])
+    y, index = func.vmap(lambda a: lt.max_pool(a, 2, return_indices=True), 1)(x)
     assert same(index.movedim(0, 1), ln.max_pool(x.numpy(), (2, 2), return_indices=True)[1]) and y.shape[0] == 2
     assert lt.max_pool(x[:0], (2, 2)).shape == (0, 2, 3, 2, 3)
 
@@ -215,7 +218,7 @@ def test_torch_compile_with_others_around() -> None:
 def compiled_equals_plain(f: Any, leaves: list[torch.Tensor]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, of the compiler that it finds
-        torch._dynamo.reset()
+        dynamo.reset()
         y = torch.compile(f, fullgraph=True)(*leaves)
         back = torch.autograd.grad(y, leaves, cotangent(y))
     plain = f(*leaves)
@@ -224,7 +227,7 @@ def compiled_equals_plain(f: Any, leaves: list[torch.Tensor]) -> None:
 
 
 def test_compiled_functions_take_any_batch() -> None:
-    torch._dynamo.reset()
+    dynamo.reset()
     f = torch.compile(lambda x: lt.max_pool(x, 2), fullgraph=True, backend="aot_eager")
     for n in range(1, 12):
         assert f(torch.ones(n, 3, 4, 4)).shape == (n, 3, 2, 2)
@@ -259,7 +262,7 @@ def test_autocast(dtype: torch.dtype) -> None:
         soft = lt.smooth_max_pool(y, 2, beta=2.0)
         assert (y.dtype, pooled.dtype, soft.dtype) == (dtype, dtype, torch.float32)
         assert lt.conv(x.double(), w.double()).dtype == torch.float64
-    (pooled.float().sum() + soft.sum()).backward()
+    (pooled.float().sum() + soft.sum()).backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None and x.grad.dtype == torch.float32 == w.grad.dtype  # type: ignore[union-attr]
     low = [t.detach().to(dtype) for t in (x, w)]
     assert same(y, lt.conv(*low))
@@ -311,7 +314,7 @@ def test_only_needed_gradients_are_computed(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Operator, "compute", counted)
     x, w, b = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3, requires_grad=True), torch.randn(3)
-    lt.conv(x, w, b).sum().backward()
+    lt.conv(x, w, b).sum().backward()  # type: ignore[no-untyped-call]
     assert called == ["conv", "conv_vjp_w"]
 
 

@@ -181,7 +181,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def settled(name: str, seed: int = 0) -> tuple[nn.Module, Tensor]:
+def settled(name: str, seed: int = 0) -> tuple[Any, Tensor]:
     """A network in float64 whose weights neither amplify nor die out, with statistics of its own; and an input."""
     torch.manual_seed(seed)
     make, shape = NETWORKS[name]

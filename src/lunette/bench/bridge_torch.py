@@ -81,8 +81,8 @@ def training(name: str, model: nn.Module, x: Tensor, threads: int) -> Iterator[R
         for at, (there, back) in enumerate(zip(*_alone(p, q, seen, threads), strict=True)):
             forward[at] += there
             backward[at] += back
-    yield Row(f"pools of the {name}, forward", *forward, times=5.0)
-    yield Row(f"pools of the {name}, backward", *backward, times=2.0)
+    yield Row(f"pools of the {name}, forward", forward[0], forward[1], times=5.0)
+    yield Row(f"pools of the {name}, backward", backward[0], backward[1], times=2.0)
     yield Row(f"pools of the {name}, both", forward[0] + backward[0], forward[1] + backward[1])
 
 
@@ -107,7 +107,7 @@ def _step(model: nn.Module, x: Tensor) -> Callable[[], Any]:
 
     def step() -> None:
         optimiser.zero_grad()
-        functional.mse_loss(model(x), target).backward()
+        functional.mse_loss(model(x), target).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
     return step

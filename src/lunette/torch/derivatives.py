@@ -122,7 +122,7 @@ def _apart(options: Sequence[Any]) -> bool:
 _recorder_of: Any = getattr(lunette.array, "recorder_of", None)
 
 
-def function_of(operator: Operator) -> type[_SingleLevelFunction]:
+def function_of(operator: Operator) -> Any:
     """The node that an operator leaves in the graph of autograd."""
     kind = operator.kind
     base: type[Differentiable] | None = None if issubclass(kind, Derivative) else kind  # type: ignore[assignment]

@@ -142,7 +142,7 @@ def on_tensors(kind: type[Op]) -> Callable[..., Any]:
             return function(Carried(x), *arguments, **options)
         # The short way of what was computed before, of which nothing is left but the kernel.
         try:
-            key = x.shape, x.dtype, marshal.dumps((arguments, options), 2)  # type: ignore[arg-type]
+            key = x.shape, x.dtype, marshal.dumps((arguments, options), 2)
         except ValueError:  # an option that is no plain value
             return function(Carried(x), *arguments, **options)
         known = kernels.get(key)

@@ -35,7 +35,7 @@ class Layer(nn.Module):
         if kind is None:
             return
         function = ops.ALL[kind]
-        cls.kind, cls.function = kind, staticmethod(on_tensors(kind))  # type: ignore[assignment]
+        cls.kind, cls.function = kind, staticmethod(on_tensors(kind))
         names = [n for n in parameters_of(function) if n not in kind.arrays or n in cls.given]
         cls.parameters_of_layer = {n: parameters_of(function)[n] for n in names}
         if "__init__" not in vars(cls):
