@@ -28,7 +28,7 @@ from lunette.errors import ArgumentError, DTypeError, speaking
 from lunette.jax.way import calls
 from lunette.number import as_dtype, is_real
 from lunette.op import Bound, Op, bind, check_arithmetic, known_rank, outline, request
-from lunette.ops.binary import Add, Div, Mul, Sub
+from lunette.ops.binary import Add, Div, Equal, Mul, Sub
 from lunette.ops.derivative import Differentiable, Vjp, jvp_of, vjp_of
 from lunette.ops.layout import BroadcastTo, Reshape
 from lunette.ops.power import Power
@@ -49,6 +49,7 @@ BETWEEN: Final[Mapping[type[Op], Callable[..., Any]]] = {
     Sub: jnp.subtract,
     Mul: jnp.multiply,
     Div: jnp.divide,
+    Equal: lambda x, y: jnp.equal(x, y).astype(x.dtype),
     Abs: jnp.abs,
     Power: jnp.power,
     Sum: lambda x, axes, keepdims: jnp.sum(x, axes, keepdims=keepdims),

@@ -50,7 +50,7 @@ from lunette.number import (
 )
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.avg_pool import AvgPool
-from lunette.ops.binary import div, mul, sub
+from lunette.ops.binary import add, div, equal, mul, sub
 from lunette.ops.pool import Pool, View
 from lunette.ops.power import power as power_of
 from lunette.ops.unary import abs as absolute
@@ -165,11 +165,12 @@ class LpPool(Pool):
 
     # With J(u) = sum of sign(x)*(|x|/y)^(p-1) * u over a window and V(g) its transpose,
     #   d/dx J(u) . s = (p-1)/y * (sum of (|x|/y)^(p-2) * s*u - J(s)*J(u)),
-    #   d/dx V(g) . s = (p-1) * (|x|^(p-2)*s * (sum of g*y^(1-p) over windows) - V(g/y * J(s))).
+    #   d/dx V(g) . s = (p-1) * (|x|^(p-2)*s * (sum of g*y^(1-p) over windows) - V(g/y * J(s))),
+    # and zero where y = 0, as J is: a window without cells, say. What is divided is zero there, so any divisor will do.
 
     @classmethod
     def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Sequence[Any], s: Sequence[Any]) -> Any:
-        (p, window), y = cls._sums(options), apply(cls, primals, "fast", *options)
+        (p, window), y = cls._sums(options), cls._divisor(options, primals)
         if p in (1, math.inf):
             return None
         x, (t,), (s,) = primals[0], t, s
@@ -179,13 +180,19 @@ class LpPool(Pool):
 
     @classmethod
     def bend_vjp(cls, options: Sequence[Any], primals: Sequence[Any], g: Any, s: Sequence[Any], wrt: int) -> Any:
-        (p, window), y = cls._sums(options), apply(cls, primals, "fast", *options)
+        (p, window), y = cls._sums(options), cls._divisor(options, primals)
         if p in (1, math.inf):
             return None
         x, (s,) = primals[0], s
         spread = AvgPool.pull(window, primals, None, mul(g, power_of(y, 1 - p)), 0)
         apart = cls.pull(options, primals, y, mul(div(g, y), cls.push(options, primals, y, (s,))), 0)
         return mul(sub(mul(mul(power_of(absolute(x), p - 2), s), spread), apart), p - 1)
+
+    @classmethod
+    def _divisor(cls, options: Sequence[Any], primals: Sequence[Any]) -> Any:
+        """The result, but 1 in the place of 0."""
+        y = apply(cls, primals, "fast", *options)
+        return add(y, equal(y, 0))
 
     @staticmethod
     def _sums(options: Sequence[Any]) -> tuple[float, tuple[Any, ...]]:
