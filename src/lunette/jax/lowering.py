@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import mlir
 
-from lunette.array import run
+from lunette import _native
+from lunette.array import bound_to, run, wide
 from lunette.errors import DTypeError
 from lunette.jax.operator import Call, operator_p
+from lunette.jax.way import TARGET
+from lunette.number import Array
+from lunette.window import Shape
+
+
+def stand_in(shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """An array of that shape that takes no memory, of zeros."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def _by_callback(*operands: Any, call: Call) -> Any:
@@ -20,14 +30,45 @@ def _by_callback(*operands: Any, call: Call) -> Any:
     results = [jax.ShapeDtypeStruct(shape, kind) for shape, kind in call.results(operands)]
 
     def compute(*arrays: Any) -> Any:
-        given = call.every([np.asarray(a) for a in arrays], lambda s: np.broadcast_to(np.zeros((), dtype), s))
+        given = call.every([np.asarray(a) for a in arrays], lambda s: stand_in(s, dtype))
         found = run(call.kind, given, call.arithmetic, call.options)
         return [np.asarray(r, s.dtype) for r, s in zip(found if len(results) > 1 else (found,), results, strict=True)]
 
     return jax.pure_callback(compute, results, *operands)
 
 
-_WAYS = {"callback": _by_callback}
+def _by_ffi(*operands: Any, call: Call) -> Any:
+    """XLA calls the kernel on its own buffers."""
+    dtype = np.dtype(operands[0].dtype)
+    results = call.results(operands)
+    if 0 in results[0][0]:
+        return [jnp.zeros(shape, kind) for shape, kind in results]
+    shapes = call.every([a.shape for a in operands], tuple)
+    bound = bound_to(call.kind, [None if s is None else stand_in(s, dtype) for s in shapes], "fast", call.options)
+    kernel = bound.kernels.forward
+    if not isinstance(kernel, _native.Task):  # the specification computes
+        return _by_callback(*operands, call=call)
+    # The kernel's arguments are all arrays of the operator, then the results; ours are those that are read.
+    buffers = iter(range(len(operands) + len(results)))
+    places = [next(buffers) if g is True else -1 for g in call.given] + [next(buffers)]
+    if hasattr(bound.op, "return_indices"):
+        places.append(next(buffers, -1))
+    # A name that says all that the kernel depends on: code that JAX finds in a cache of an earlier process finds the
+    # kernel that tracing it has kept, or none.
+    name = f"{call.name} {dtype} {shapes} {call.given} {call.options}"
+    _native.keep_task(name, kernel.taking(places, len(operands) + len(results)))
+    made = [jax.ShapeDtypeStruct(shape, wide(kind) if kind == dtype else np.int64) for shape, kind in results]
+    if wide(dtype) == dtype:
+        found = jax.ffi.ffi_call(TARGET, made)(*operands, name=name)
+    else:
+        # Half precision is rounded once: the barriers keep XLA from leaving out a rounding before or behind.
+        widened = [a.astype(wide(dtype)) for a in jax.lax.optimization_barrier(operands)]
+        found = jax.ffi.ffi_call(TARGET, made)(*widened, name=name)
+    narrow = [a.astype(kind) for a, (_, kind) in zip(found, results, strict=True)]
+    return narrow if wide(dtype) == dtype else list(jax.lax.optimization_barrier(narrow))
+
+
+_WAYS = {"callback": _by_callback, "ffi": _by_ffi}
 
 
 def _lower(ctx: Any, *operands: Any, call: Call) -> Sequence[Any]:

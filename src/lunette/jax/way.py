@@ -1,8 +1,51 @@
-"""How compiled code reaches the kernels."""
+"""How compiled code reaches the kernels: XLA calls them itself, by the handler of handler.cpp, or it asks Python to.
+
+The handler comes with the package where jaxlib was at hand when that was built; `python -m lunette.jax.build` makes it
+otherwise. LUNETTE_JAX=callback has Python asked although there is one.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
+import os
+import platform
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import jax
+import jaxlib
+
+from lunette import _native
+
+TARGET: Final = "lunette"
+SOURCE: Final = Path(__file__).parent / "handler.cpp"
+
 
 def calls() -> str:
-    """ "ffi" if XLA calls the kernels itself, "callback" if it asks Python to."""
-    return "callback"
+    """Says "ffi" if XLA calls the kernels itself, "callback" if it asks Python to; LUNETTE_JAX=callback has it so."""
+    return "ffi" if os.environ.get("LUNETTE_JAX") != "callback" and _is_connected() else "callback"
+
+
+def built() -> Path:
+    """Where the handler for this jaxlib is built."""
+    facts = (SOURCE.read_text(), jaxlib.__version__, _native.FOREIGN_VERSION, platform.machine())
+    digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "lunette" / f"jax-{digest}.so"
+
+
+@lru_cache
+def _is_connected() -> bool:
+    """Whether there is a handler; XLA is told of it, once."""
+    for path in (built(), SOURCE.parent / "handler.so"):
+        try:
+            library = ctypes.CDLL(str(path))
+            library.lunette_connect.argtypes, library.lunette_connect.restype = [ctypes.c_void_p], None
+            library.lunette_connect(_native.foreign_run())
+            jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.lunette_call), platform="cpu")
+        except OSError:  # there is none, or none that this machine can load
+            continue
+        return True
+    return False
