@@ -41,7 +41,11 @@ def build() -> Path:
             wrong = next((line for line in lines if "error" in line), lines[0])
             hint = "Install one, or name it in CXX; without it JAX calls lunette by way of Python."
             raise ArgumentError(
-                "J2", "a C++ compiler that takes the headers of jaxlib", f"{compiler}: {shown(wrong)}", hint, who="build"
+                "J2",
+                "a C++ compiler that takes the headers of jaxlib",
+                f"{compiler}: {shown(wrong)}",
+                hint,
+                who="build",
             )
         made.replace(to)
     return to

@@ -25,7 +25,7 @@ SOURCE: Final = Path(__file__).parent / "handler.cpp"
 
 def calls() -> str:
     """Says "ffi" if XLA calls the kernels itself, "callback" if it asks Python to; LUNETTE_JAX=callback has it so."""
-    return "ffi" if os.environ.get("LUNETTE_JAX") != "callback" and _is_connected() else "callback"
+    return "ffi" if os.environ.get("LUNETTE_JAX") != "callback" and connected() else "callback"
 
 
 def built() -> Path:
@@ -37,7 +37,7 @@ def built() -> Path:
 
 
 @lru_cache
-def _is_connected() -> bool:
+def connected() -> bool:
     """Whether there is a handler; XLA is told of it, once."""
     for path in (built(), SOURCE.parent / "handler.so"):
         try:
