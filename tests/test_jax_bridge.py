@@ -7,13 +7,20 @@ with differences, by JAX's own check_grads.
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from jax.test_util import check_grads
@@ -77,6 +84,12 @@ def applied(library: Any, kind: type[Op], case: Case) -> Callable[..., Any]:
     return f
 
 
+def cotangents(kind: type[Op], case: Case, primals: list[Array], g: Any) -> tuple[Array, ...]:
+    """What lunette's own VJP gives."""
+    back: tuple[Array, ...] = getattr(ln, f"{kind.name}_vjp")(tuple(primals), np.asarray(g), **case.options)
+    return back
+
+
 def equal(a: Any, b: Any) -> bool:
     """The same cells, NaN being NaN, of the same dtype."""
     a, b = np.asarray(a), np.asarray(b)
@@ -111,9 +124,7 @@ def test_values_and_derivatives_are_those_of_the_kernels(kind: type[Op]) -> None
         else:  # a sum of two convolutions, in another order: a rounding for each
             size = np.abs(slope).max(initial=0) + 1
             assert np.abs(np.asarray(dy) - slope).max(initial=0) <= 2**-50 * size, case
-        for mine, own in zip(
-            back, getattr(ln, f"{kind.name}_vjp")(tuple(at), np.asarray(dy), **case.options), strict=True
-        ):
+        for mine, own in zip(back, cotangents(kind, case, at, dy), strict=True):
             assert equal(mine, own), case
 
 
@@ -206,9 +217,7 @@ def test_vmap_of_derivatives_and_of_every_array_is_a_loop(kind: type[Op]) -> Non
                 one = [a[at if m else 0] for a, m in zip(stack, mask, strict=False)]
                 own = applied(ln, kind, c)(*one)
                 assert close(y[at], own), (c, mask)
-                for mine, cotangent in zip(
-                    back, getattr(ln, f"{kind.name}_vjp")(tuple(one), own, **c.options), strict=True
-                ):
+                for mine, cotangent in zip(back, cotangents(kind, c, one, own), strict=True):
                     assert close(mine[at], cotangent), (c, mask)
 
 
@@ -216,3 +225,203 @@ def close(a: Any, b: Any) -> bool:
     """Equal but for the order of sums: some dozens of terms."""
     a, b = np.asarray(a), np.asarray(b)
     return a.shape == b.shape and bool((np.abs(a - b) <= 64 * 2**-52 * (1 + np.abs(b).max(initial=0))).all())
+
+
+def test_an_int_kernel_means_the_axes_of_a_sample() -> None:
+    x = np.arange(2 * 3 * 2 * 4 * 4.0).reshape(2, 3, 2, 4, 4)
+    per_sample = jax.vmap(lambda s: lj.max_pool(s, 2))(x)  # a sample has four axes, two of them space
+    assert equal(per_sample, ln.max_pool(x, (2, 2)))
+    assert per_sample.shape != ln.max_pool(x, 2).shape  # three of them, seen from outside
+    with pytest.raises(ln.ShapeError, match=r"max_pool \[W13\] needs spatial="):
+        jax.vmap(lambda s: lj.max_pool(s, 2))(x[0])
+    both = jax.vmap(jax.vmap(lambda s: lj.global_avg_pool(s, spatial=1)))(x[0])
+    assert equal(both, ln.global_avg_pool(x[0], spatial=1))
+
+
+# ---- corners
+
+
+@every_operator
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+def test_dtypes_are_kept_and_rounded_once(kind: type[Op], dtype: Any) -> None:
+    """Under jit, one operator behind another: XLA leaves no rounding out."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    case = next(iter(kind.cases.values()))
+    x, *others = fill(kind, case, dtype=dtype)
+    f = applied(lj, kind, case)
+    y = ln_y = applied(ln, kind, case)(x, *others)
+    scale = np.asarray(1 / 3, dtype)
+
+    @jax.jit
+    def behind_another(x: Any, *others: Any) -> Any:
+        y = f(x, *others)
+        z, pull = jax.vjp(lambda x: lj.avg_pool(x, (2,), stride=1, padding=1), y * scale)
+        return y, z, pull(z)[0]
+
+    y, z, back = behind_another(x, *others)
+    assert equal(y, ln_y)
+    own = ln.avg_pool(ln_y * scale, (2,), stride=1, padding=1)
+    assert equal(z, own)
+    assert equal(back, ln.avg_pool_vjp((ln_y,), own, kernel=(2,), stride=1, padding=1)[0])
+
+
+def test_ties_say_who_carries_the_derivative() -> None:
+    x = np.array([[[1.0, 1.0, 0.0, 2.0, 2.0, 2.0]]], np.float32)
+    for ties in ("first", "all", "split"):
+        f = partial(lj.max_pool, kernel=(3,), ties=ties)
+        (back,) = jax.vjp(f, x)[1](np.full((1, 1, 2), 6, np.float32))
+        assert equal(back, ln.max_pool_vjp((x,), np.full((1, 1, 2), 6, np.float32), kernel=(3,), ties=ties)[0])
+    assert back.tolist() == [[[3, 3, 0, 2, 2, 2]]]
+
+
+def test_nan_infinities_and_signed_zeros_go_through() -> None:
+    x = np.array([[[np.nan, 1, -0.0, 0.0, np.inf, -np.inf]]], np.float32)
+    for name, options in (
+        ("max_pool", {}),
+        ("avg_pool", {}),
+        ("lp_pool", {"p": 3}),
+        ("smooth_max_pool", {"beta": 2.0}),
+    ):
+        y = jax.jit(partial(getattr(lj, name), kernel=(2,), **options))(x)
+        own = getattr(ln, name)(x, (2,), **options)
+        assert equal(y, own) and equal(np.signbit(y)[..., 1:], np.signbit(own)[..., 1:])
+
+
+@every_operator
+def test_empty_batches_are_empty(kind: type[Op]) -> None:
+    case = next(iter(kind.cases.values()))
+    arrays = fill(kind, case, (0,))
+    y, pull = jax.vjp(applied(lj, kind, case), *arrays)
+    own = applied(ln, kind, case)(*arrays)
+    assert equal(y, own) and y.size == 0
+    for mine, cotangent in zip(pull(y), cotangents(kind, case, arrays, own), strict=True):
+        assert equal(mine, cotangent)
+    if kind is not ops.SmoothMaxPool:
+        assert jax.vmap(applied(lj, kind, case), in_axes=(0, *(None,) * (len(arrays) - 1)))(*arrays).shape == own.shape
+
+
+def test_indices_have_no_derivative_and_the_integers_that_jax_has() -> None:
+    x = fill(ops.MaxPool, Case(((2, 4, 4),)))[0]
+    pool = partial(lj.max_pool, kernel=(2, 2), return_indices=True)
+    own, places = ln.max_pool(x, (2, 2), return_indices=True)
+    y, index = jax.jit(pool)(x)
+    assert equal(y, own) and equal(index, places)
+    (y, index), (dy, none) = jax.jvp(pool, (x,), (x,))
+    assert equal(dy, own) and none.dtype == jax.dtypes.float0
+    (back,) = jax.vjp(lambda x: pool(x)[0], x)[1](own)
+    assert equal(back, ln.max_pool_vjp((x,), own, kernel=(2, 2))[0])
+    assert equal(jax.vmap(pool, in_axes=1, out_axes=1)(x[None])[1], places[None])
+    jax.config.update("jax_enable_x64", False)
+    y, index = jax.jit(pool)(x)
+    assert y.dtype == np.float32 and index.dtype == np.int32 and (np.asarray(index) == places).all()
+
+
+def test_rounded_arithmetic_and_its_derivatives() -> None:
+    x = np.random.default_rng(0).standard_normal((1, 2, 9)).astype(np.float32)
+    f = partial(lj.avg_pool, kernel=(4,), stride=1, arithmetic="rounded")
+    y, pull = jax.vjp(jax.jit(f), x)
+    own = ln.avg_pool(x, (4,), stride=1, arithmetic="rounded")
+    assert equal(y, own)
+    assert equal(pull(own)[0], ln.avg_pool_vjp((x,), own, kernel=(4,), stride=1, arithmetic="rounded")[0])
+    text = str(jax.make_jaxpr(jax.grad(lambda x: f(x).sum()))(x))
+    assert text.count("arithmetic='rounded'") == 2
+
+
+def test_numbers_take_the_dtype_of_x() -> None:
+    x = np.float32([[[1, 2, 3, 4]]])
+    own = ln.smooth_max_pool(x, (2,), beta=0.1)
+    assert equal(lj.smooth_max_pool(x, (2,), beta=0.1), own)
+    assert equal(jax.jit(lambda b: lj.smooth_max_pool(x, (2,), beta=b))(0.1), own)  # JAX traces it as a weak float64
+    assert jax.grad(lambda b: lj.smooth_max_pool(x, (2,), beta=b).sum())(0.1).dtype == np.float64
+
+
+def test_what_is_not_read_is_not_kept() -> None:
+    """The gradient of a linear operator does not hold x."""
+    x = jnp.zeros((1, 2, 6))
+    text = str(jax.make_jaxpr(jax.grad(lambda x: lj.avg_pool(x, (2,)).sum()))(x))
+    assert "given=((1, 2, 6), True)" in text
+    w = jnp.zeros((1, 2, 3))
+    text = str(jax.make_jaxpr(jax.grad(lambda w: lj.conv(x, w).sum()))(w))
+    assert "given=(True, (1, 2, 3), None, True)" in text
+
+
+# ---- compiled code and kernels
+
+
+@one_way
+def test_nothing_is_copied_and_python_is_not_asked() -> None:
+    x = jnp.ones((1, 1, 8))
+    lowered = jax.jit(partial(lj.max_pool, kernel=(2,))).lower(x)
+    assert "@lunette" in lowered.as_text() and "callback" not in lowered.as_text()
+    text = lowered.compile().as_text()
+    assert 'custom_call_target="lunette"' in text and "copy" not in text and "transpose" not in text
+
+
+STALE = """
+import pickle, sys, jax
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+import jax.numpy as jnp, lunette.jax as lj
+assert lj.calls() == "ffi"
+if sys.argv[1] == "save":
+    compiled = jax.jit(lambda x: lj.max_pool(x, (2,))).lower(jnp.ones((1, 1, 8))).compile()
+    pickle.dump(serialize(compiled), open(sys.argv[2], "wb"))
+else:
+    again = deserialize_and_load(*pickle.load(open(sys.argv[2], "rb")))
+    try:
+        print(again(jnp.ones((1, 1, 8))))
+    except Exception as error:
+        print(error)
+    lj.max_pool(jnp.ones((1, 1, 8)), (2,))  # now the kernel is known
+    print(again(jnp.ones((1, 1, 8))))
+"""
+
+
+@one_way
+def test_compiled_code_of_another_process_finds_its_kernel_or_says_so(tmp_path: Path) -> None:
+    def run(word: str) -> str:
+        command = [sys.executable, "-c", STALE, word, str(tmp_path / "compiled")]
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+    run("save")
+    told, value = run("load").splitlines()
+    assert told.startswith("NOT_FOUND: lunette: max_pool float32 [(1, 1, 8)]")
+    assert told.endswith("this process has compiled nothing that calls this kernel")
+    assert value == "[[[1. 1. 1. 1.]]]"
+
+
+@one_way
+def test_arrays_that_do_not_fit_a_kernel_are_an_error() -> None:
+    x = jnp.ones((1, 1, 8), jnp.float32)
+    lj.max_pool(x, (2,))
+    text = jax.jit(partial(lj.max_pool, kernel=(2,))).lower(x).as_text()
+    name = re.search(r'name = "([^"]*)"', text)
+    assert name is not None
+    call = partial(jax.ffi.ffi_call, "lunette")
+    for shape, arrays in (((1, 1, 5), (x,)), ((1, 1, 4), (x[..., :7],)), ((1, 1, 4), (x, x))):
+        made = jax.ShapeDtypeStruct(shape, jnp.float32)
+        with pytest.raises(jax.errors.JaxRuntimeError, match="than the kernel takes"):
+            jax.block_until_ready(jax.jit(lambda *a, m=made: call(m)(*a, name=name[1]))(*arrays))
+
+
+def test_values_that_a_kernel_refuses_are_an_error() -> None:
+    x = jnp.ones((1, 1, 4))
+    pool = jax.jit(lambda b: lj.smooth_max_pool(x, (2,), beta=b))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="beta"):
+        jax.block_until_ready(pool(0.0))
+    assert np.isfinite(pool(1.0)).all()
+
+
+def test_threads_call_at_once() -> None:
+    x = fill(ops.MaxPool, Case(((4, 32, 32),)))[0]
+    f = jax.jit(jax.grad(lambda x: (lj.max_pool(x, (3, 3), stride=2) ** 2).sum()))
+    whole = np.asarray(f(x))
+    with ThreadPoolExecutor(8) as pool:
+        assert all(equal(r, whole) for r in pool.map(lambda _: f(x), range(64)))
+
+
+@one_way
+def test_importing_lunette_imports_no_jax() -> None:
+    code = "import lunette, sys; print([m for m in ('jax', 'jaxlib', 'torch') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -187,11 +187,11 @@ def public(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
                 values[at] = values[at].astype(dtype)
             if values[at] is not None:
                 same_dtype(dtype, values[at], name)
-        results = bind_operator(kind, values, asked.arithmetic, asked.options)
-        # What is known before anything runs is refused here, in words that compiled code cannot say.
+        # What is known before anything runs is refused in words that compiled code cannot say.
         if kind.scalars and not isinstance(values[1], jax.core.Tracer):
             bound = bind(kind, [tuple(v.shape) for v in values], 2, asked.options)
             bound.op.check(np.zeros(0, dtype), np.asarray(values[1]))
+        results = bind_operator(kind, values, asked.arithmetic, asked.options)
     return results[0] if len(results) == 1 else tuple(results)
 
 
