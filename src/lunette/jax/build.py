@@ -27,7 +27,7 @@ def build() -> Path:
     to = built()
     to.parent.mkdir(parents=True, exist_ok=True)
     compiler = os.environ.get("CXX") or "c++"
-    flags = "-O2 -DNDEBUG -std=c++17 -fPIC -shared".split()
+    flags = ["-O2", "-DNDEBUG", "-std=c++17", "-fPIC", "-shared"]
     with tempfile.TemporaryDirectory(dir=to.parent) as folder:
         made = Path(folder) / to.name
         command = [*shlex.split(compiler), *flags, "-isystem", jax.ffi.include_dir(), str(SOURCE), "-o", str(made)]

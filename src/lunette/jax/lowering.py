@@ -11,7 +11,7 @@ import numpy as np
 from jax.interpreters import mlir
 
 from lunette import _native
-from lunette.array import bound_to, run, wide
+from lunette.array import resolve_cached, run, wide
 from lunette.errors import DTypeError
 from lunette.jax.operator import Call, operator_p
 from lunette.jax.way import TARGET
@@ -44,14 +44,16 @@ def _by_ffi(*operands: Any, call: Call) -> Any:
     if 0 in results[0][0]:
         return [jnp.zeros(shape, kind) for shape, kind in results]
     shapes = call.every([a.shape for a in operands], tuple)
-    bound = bound_to(call.kind, [None if s is None else stand_in(s, dtype) for s in shapes], "fast", call.options)
-    kernel = bound.kernels.forward
+    resolved = resolve_cached(
+        call.kind, [None if s is None else stand_in(s, dtype) for s in shapes], "fast", call.options
+    )
+    kernel = resolved.kernels.forward
     if not isinstance(kernel, _native.Task):  # the specification computes
         return _by_callback(*operands, call=call)
     # The kernel's arguments are all arrays of the operator, then the results; ours are those that are read.
     buffers = iter(range(len(operands) + len(results)))
     places = [next(buffers) if g is True else -1 for g in call.given] + [next(buffers)]
-    if hasattr(bound.op, "return_indices"):
+    if hasattr(resolved.op, "return_indices"):
         places.append(next(buffers, -1))
     # A name that says all that the kernel depends on: code that JAX finds in a cache of an earlier process finds the
     # kernel that tracing it has kept, or none.

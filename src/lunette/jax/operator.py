@@ -4,7 +4,7 @@
 |------|--------------------------------------------------|
 | J1   | arithmetic under JAX is "fast" or "rounded"      |
 
-`Operand` stands for a value of JAX while lunette's own rules (`Op.push`, `Op.pull`) are asked: what they apply to it
+`InJax` stands for a value of JAX while lunette's own rules (`Op.push`, `Op.pull`) are asked: what they apply to it
 becomes a call of the primitive, or of jax.numpy where it is no window operator. So derivatives of derivatives are calls
 of the primitive, too.
 """
@@ -24,13 +24,14 @@ from jax.extend.core import Primitive
 
 from lunette import ops
 from lunette.array import FLOAT, HALF, plain_options, same_dtype
-from lunette.errors import ArgumentError, DTypeError, speaking
+from lunette.errors import ArgumentError, DTypeError, error_context
 from lunette.jax.way import calls
 from lunette.number import as_dtype, is_real
-from lunette.op import Bound, Op, bind, check_arithmetic, known_rank, outline, request
+from lunette.op import Op, ResolvedOp, check_arithmetic, known_rank, outline, request, resolve
 from lunette.ops.binary import Add, Div, Equal, Mul, Sub
+from lunette.ops.broadcast import BroadcastTo
 from lunette.ops.derivative import Differentiable, Vjp, jvp_of, vjp_of
-from lunette.ops.layout import BroadcastTo, Reshape
+from lunette.ops.layout import Reshape
 from lunette.ops.power import Power
 from lunette.ops.reduce import Sum
 from lunette.ops.unary import Abs
@@ -82,17 +83,17 @@ class Call:
         found = iter(operands)
         return [None if g is None else shape_only(g) if isinstance(g, tuple) else next(found) for g in self.given]
 
-    def bound(self, operands: Sequence[Any]) -> Bound:
-        """The operator, bound to the shapes of the operands."""
-        return bind(self.kind, self.every([tuple(a.shape) for a in operands], tuple), 2, self.options)
+    def resolved(self, operands: Sequence[Any]) -> ResolvedOp:
+        """The operator, resolved for the shapes of the operands."""
+        return resolve(self.kind, self.every([tuple(a.shape) for a in operands], tuple), 2, self.options)
 
     def results(self, operands: Sequence[Any]) -> list[tuple[Shape, np.dtype[Any]]]:
         """Shapes and dtypes: the values, and places of winners where they are asked for."""
-        bound = self.bound(operands)
-        values = (bound.out, np.dtype(operands[0].dtype))
-        if not getattr(bound.op, "return_indices", False):
+        resolved = self.resolved(operands)
+        values = (resolved.out, np.dtype(operands[0].dtype))
+        if not getattr(resolved.op, "return_indices", False):
             return [values]
-        return [values, (bound.out, np.dtype(jax.dtypes.canonicalize_dtype(np.int64)))]
+        return [values, (resolved.out, np.dtype(jax.dtypes.canonicalize_dtype(np.int64)))]
 
 
 operator_p = Primitive("lunette")
@@ -117,8 +118,8 @@ def _compiled(call: Call) -> Callable[..., Any]:
 def bind_operator(kind: type[Op], values: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> list[Any]:
     """The results of an operator on values of JAX, None, and jax.ShapeDtypeStruct for what is not read."""
     shapes = [None if v is None else tuple(v.shape) for v in values]
-    bound = bind(kind, shapes, 2, options)
-    told = options if bound.d is None else kind.told(bound.d, tuple(options))
+    resolved = resolve(kind, shapes, 2, options)
+    told = options if resolved.d is None else kind.told(resolved.d, tuple(options))
     given = tuple(None if v is None else _is_read(kind, p, v) or tuple(v.shape) for p, v in enumerate(values))
     way = calls() if arithmetic == "fast" else "callback"
     call = Call(kind.name, given, plain_options(told), arithmetic, way)
@@ -136,7 +137,7 @@ def _is_read(kind: type[Op], at: int, value: Any) -> bool:
 # ---- lunette's rules on values of JAX
 
 
-class Operand:
+class InJax:
     """A value of JAX, or the shape of one, as lunette's rules see it."""
 
     __slots__ = ("arithmetic", "value")
@@ -157,10 +158,10 @@ class Operand:
         return np.dtype(self.value.dtype)
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Any:
-        values = [o.value if isinstance(o, Operand) else o for o in operands]
+        values = [o.value if isinstance(o, InJax) else o for o in operands]
         if kind in BETWEEN:
-            return Operand(BETWEEN[kind](*values, *options), self.arithmetic)
-        return Operand(bind_operator(kind, values, self.arithmetic, options)[0], self.arithmetic)
+            return InJax(BETWEEN[kind](*values, *options), self.arithmetic)
+        return InJax(bind_operator(kind, values, self.arithmetic, options)[0], self.arithmetic)
 
 
 # ---- the door
@@ -170,7 +171,7 @@ def public(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     """A public function on values of JAX."""
     asked = request(function, args, kwargs)
     kind = asked.kind
-    with speaking(kind.name, lambda: known_rank(kind, map(outline, asked.operands), 2, asked.options)):
+    with error_context(kind.name, lambda: known_rank(kind, map(outline, asked.operands), 2, asked.options)):
         check_arithmetic(asked)
         if asked.arithmetic == "interval":
             hint = "Boxes of arrays go to lunette's own functions."
@@ -189,8 +190,8 @@ def public(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
                 same_dtype(dtype, values[at], name)
         # What is known before anything runs is refused in words that compiled code cannot say.
         if kind.scalars and not isinstance(values[1], jax.core.Tracer):
-            bound = bind(kind, [tuple(v.shape) for v in values], 2, asked.options)
-            bound.op.check(np.zeros(0, dtype), np.asarray(values[1]))
+            resolved = resolve(kind, [tuple(v.shape) for v in values], 2, asked.options)
+            resolved.op.check(np.zeros(0, dtype), np.asarray(values[1]))
         results = bind_operator(kind, values, asked.arithmetic, asked.options)
     return results[0] if len(results) == 1 else tuple(results)
 

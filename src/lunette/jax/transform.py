@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, batching
 
-from lunette.jax.operator import Call, Operand, operator_p
+from lunette.jax.operator import Call, InJax, operator_p
 from lunette.op import Op
 from lunette.ops import Conv
 from lunette.ops.derivative import Derivative, Vjp
@@ -26,9 +26,9 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> tupl
     primals = [jnp.asarray(p) for p in primals]  # of a Python number, JAX gives the number itself
     results = operator_p.bind(*primals, call=call)
     at = _operands(call, primals)
-    moving = [None if type(t) is ad.Zero else Operand(jnp.asarray(t), call.arithmetic) for t in tangents]
+    moving = [None if type(t) is ad.Zero else InJax(jnp.asarray(t), call.arithmetic) for t in tangents]
     every = call.every(moving, lambda _: None)
-    t = call.kind.push(call.options, at, Operand(results[0], call.arithmetic), every)
+    t = call.kind.push(call.options, at, InJax(results[0], call.arithmetic), every)
     return results, [_zero(results[0]) if t is None else t.value, *map(_zero, results[1:])]
 
 
@@ -52,7 +52,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, call: Call) -> list[An
     places = [p for p, v in enumerate(call.given) if v is True]
     back: list[Any] = []
     for p, a, undefined in zip(places, operands, linear, strict=True):
-        given = call.kind.pull(call.options, at, None, Operand(g, call.arithmetic), p) if undefined else None
+        given = call.kind.pull(call.options, at, None, InJax(g, call.arithmetic), p) if undefined else None
         back.append(given.value if given is not None else ad.Zero(a.aval) if undefined else None)
     return back
 
@@ -61,7 +61,7 @@ def _operands(call: Call, values: Sequence[Any]) -> list[Any]:
     """All arrays of the operator, as lunette's rules take them."""
     dtype = values[0].dtype
     every = call.every(values, lambda shape: jax.ShapeDtypeStruct(shape, dtype))
-    return [None if v is None else Operand(v, call.arithmetic) for v in every]
+    return [None if v is None else InJax(v, call.arithmetic) for v in every]
 
 
 ad.primitive_jvps[operator_p] = _jvp
