@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -315,6 +316,17 @@ class Program:
             return tuple(next(parts) if i.dtype.kind == "f" else np.zeros(i.shape, i.dtype) for i in self._inputs)
 
         return (y[0] if n == 1 else tuple(y)), pullback
+
+    def to_jax(self) -> Callable[..., Any]:
+        """The program as a function of JAX: under jit, grad, jvp, vjp and vmap, one call of compiled code each.
+
+        >>> import jax, numpy as np, lunette as ln
+        >>> g = ln.Graph()
+        >>> g.output(ln.sum(ln.relu(g.input((3,), name="x"))))
+        >>> jax.grad(g.compile().to_jax())(np.float32([-1, 0, 2])).tolist()
+        [0.0, 0.0, 1.0]
+        """
+        return importlib.import_module("lunette.jax.program").to_jax(self)  # type: ignore[no-any-return]
 
     # Threads that ask for the same derivative at once may each make it; the first is kept. A lock would be held for
     # good in a child that is forked meanwhile.

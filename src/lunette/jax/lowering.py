@@ -70,6 +70,11 @@ def _by_ffi(*operands: Any, call: Call) -> Any:
     return narrow if wide(dtype) == dtype else list(jax.lax.optimization_barrier(narrow))
 
 
+def wide_integers() -> Any:
+    """A context in which there are 64-bit integers, which kernels count with."""
+    return jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64(True)
+
+
 _WAYS = {"callback": _by_callback, "ffi": _by_ffi}
 
 
@@ -78,12 +83,13 @@ def _lower(ctx: Any, *operands: Any, call: Call) -> Sequence[Any]:
     return lowered
 
 
-def _refuse(ctx: Any, *operands: Any, call: Call) -> Sequence[Any]:
+def refuse_platform(ctx: Any, *operands: Any, **parameters: Any) -> Sequence[Any]:
     """Rule D5."""
     platforms = ", ".join(ctx.module_context.platforms)
     hint = "Move them with jax.device_put(x, jax.devices('cpu')[0])."
-    raise DTypeError("D5", "arrays on the CPU", f"arrays on {platforms}", hint, who=call.name)
+    who = parameters["call"].name if "call" in parameters else "Program"
+    raise DTypeError("D5", "arrays on the CPU", f"arrays on {platforms}", hint, who=who)
 
 
-mlir.register_lowering(operator_p, _refuse)
+mlir.register_lowering(operator_p, refuse_platform)
 mlir.register_lowering(operator_p, _lower, platform="cpu")

@@ -6,7 +6,7 @@ sample are one convolution with as many groups. What is left (beta per sample) r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,10 +29,10 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> tupl
     moving = [None if type(t) is ad.Zero else InJax(jnp.asarray(t), call.arithmetic) for t in tangents]
     every = call.every(moving, lambda _: None)
     t = call.kind.push(call.options, at, InJax(results[0], call.arithmetic), every)
-    return results, [_zero(results[0]) if t is None else t.value, *map(_zero, results[1:])]
+    return results, [no_tangent(results[0]) if t is None else t.value, *map(no_tangent, results[1:])]
 
 
-def _zero(result: Any) -> Any:
+def no_tangent(result: Any) -> Any:
     """No tangent; that of an integer has a dtype of its own."""
     measured = jnp.issubdtype(result.dtype, jnp.floating)
     return ad.Zero(jax.core.ShapedArray(result.shape, result.dtype if measured else jax.dtypes.float0))
@@ -80,16 +80,28 @@ def _batch(operands: Sequence[Any], axes: Sequence[int | None], *, call: Call) -
         return _batch_in_front(front, axes, call, n)
     if issubclass(_base(call.kind), Conv) and n > 0:
         return _batch_in_groups(front, axes, call, n)
-    still = [axis is None for axis in axes]
+    return _one_by_one(operands, axes, call=call)
 
-    def one(moving: Sequence[Any]) -> list[Any]:
-        found = iter(moving)
-        each = [a if held else next(found) for a, held in zip(operands, still, strict=True)]
-        results: list[Any] = operator_p.bind(*each, call=call)
-        return results
 
-    results = jax.lax.map(one, [a for a, held in zip(front, still, strict=True) if not held])
-    return results, [0] * len(results)
+def sample_by_sample(primitive: Any) -> Callable[..., tuple[list[Any], list[int]]]:
+    """The rule for a primitive that has no batches: a loop."""
+
+    def batch(operands: Sequence[Any], axes: Sequence[int | None], **parameters: Any) -> tuple[list[Any], list[int]]:
+        front = [jnp.moveaxis(a, axis, 0) for a, axis in zip(operands, axes, strict=True) if axis is not None]
+
+        def one(moving: Sequence[Any]) -> list[Any]:
+            found = iter(moving)
+            each = [a if axis is None else next(found) for a, axis in zip(operands, axes, strict=True)]
+            results: list[Any] = primitive.bind(*each, **parameters)
+            return results
+
+        results = jax.lax.map(one, front)
+        return results, [0] * len(results)
+
+    return batch
+
+
+_one_by_one = sample_by_sample(operator_p)
 
 
 def _base(kind: type[Op]) -> type[Op]:
