@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
@@ -27,73 +26,13 @@ from jax.test_util import check_grads
 
 import lunette
 import lunette.jax
+from jax_cases import BATCH, applied, close, cotangents, equal, every_operator, fill, one_way, way
 from lunette import ops
-from lunette.jax.build import build
-from lunette.jax.way import connected
-from lunette.number import Array
 from lunette.op import Case, Op
-from lunette.ops import ALL
 
 ln: Any = lunette
 lj: Any = lunette.jax
-BATCH = 2
-every_operator = pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in ALL])
-one_way = pytest.mark.parametrize("way", ["ffi"], indirect=True)
-
-
-@pytest.fixture(autouse=True, params=["ffi", "callback"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Both ways to call the kernels, with 64 bits."""
-    if request.param == "callback":
-        monkeypatch.setenv("LUNETTE_JAX", "callback")
-    elif lj.calls() != "ffi":  # there is no handler for this jaxlib yet
-        build()
-        connected.cache_clear()
-    assert lj.calls() == request.param
-    # Of all threads: callbacks of JAX run on another. What XLA would make better is not what is tested.
-    wide = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield request.param
-    jax.config.update("jax_enable_x64", wide)
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
-def fill(kind: type[Op], case: Case, batch: tuple[int, ...] = (BATCH,), dtype: Any = np.float64) -> list[Array]:
-    """Cells that are far from each other and from zero, in size too: differences do not step over a kink."""
-    rng = np.random.default_rng(7)
-    arrays: list[Array] = []
-    for at, shape in enumerate(case.shapes):
-        full = (*batch, *shape) if at in kind.batched else shape
-        n = int(np.prod(full))
-        cells = (rng.permutation(n) + 1.0) * rng.choice([-1, 1], n) / max(n, 4)
-        arrays.append(cells.reshape(full).astype(dtype))
-    if kind.scalars:
-        arrays[1] = np.asarray(1.25, dtype)
-    return arrays
-
-
-def applied(library: Any, kind: type[Op], case: Case) -> Callable[..., Any]:
-    """The operator of a case, as a function of its arrays."""
-    function = getattr(library, kind.name)
-
-    def f(*arrays: Any) -> Any:
-        named = dict(zip(kind.arrays, arrays, strict=False))
-        return function(named.pop("x"), **named, **case.options)
-
-    return f
-
-
-def cotangents(kind: type[Op], case: Case, primals: list[Array], g: Any) -> tuple[Array, ...]:
-    """What lunette's own VJP gives."""
-    back: tuple[Array, ...] = getattr(ln, f"{kind.name}_vjp")(tuple(primals), np.asarray(g), **case.options)
-    return back
-
-
-def equal(a: Any, b: Any) -> bool:
-    """The same cells, NaN being NaN, of the same dtype."""
-    a, b = np.asarray(a), np.asarray(b)
-    return a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+__all__ = ["way"]  # the fixture
 
 
 # ---- values and derivatives
@@ -219,12 +158,6 @@ def test_vmap_of_derivatives_and_of_every_array_is_a_loop(kind: type[Op]) -> Non
                 assert close(y[at], own), (c, mask)
                 for mine, cotangent in zip(back, cotangents(kind, c, one, own), strict=True):
                     assert close(mine[at], cotangent), (c, mask)
-
-
-def close(a: Any, b: Any) -> bool:
-    """Equal but for the order of sums: some dozens of terms."""
-    a, b = np.asarray(a), np.asarray(b)
-    return a.shape == b.shape and bool((np.abs(a - b) <= 64 * 2**-52 * (1 + np.abs(b).max(initial=0))).all())
 
 
 def test_an_int_kernel_means_the_axes_of_a_sample() -> None:
