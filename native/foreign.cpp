@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cfenv>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -44,6 +45,17 @@ std::shared_ptr<const Task> find(std::string_view name) {
     return at == all.tasks.end() ? nullptr : at->second;
 }
 
+// Other runtimes have their threads flush subnormal numbers to zero (XLA does); lunette's results have them.
+class PlainFloats {
+public:
+    PlainFloats() { std::fegetenv(&before_), std::fesetenv(FE_DFL_ENV); }
+    PlainFloats(const PlainFloats&) = delete;
+    ~PlainFloats() { std::fesetenv(&before_); }
+
+private:
+    std::fenv_t before_;
+};
+
 int run(const char* name, std::size_t length, std::size_t count, void* const* buffers, const std::int64_t* bytes,
         char* message, std::size_t room) noexcept {
     auto failed = [&](int how, const char* why) {
@@ -59,6 +71,7 @@ int run(const char* name, std::size_t length, std::size_t count, void* const* bu
             if (arg.code && bytes[i] != arg.count * (arg.code == 'f' ? 4 : 8))
                 return failed(misfit, "an array of another size than the kernel takes");
         }
+        const PlainFloats plain;
         task->run(buffers);
         return 0;
     } catch (const std::exception& error) {
@@ -91,6 +104,10 @@ void bind_foreign(nb::module_& m) {
     m.attr("FOREIGN_VERSION") = foreign_version;
     m.def("foreign_run", [] { return reinterpret_cast<std::uintptr_t>(static_cast<ForeignRun*>(run)); },
           "The address of what runs a kept task; native/foreign.hpp says how it is called.");
+    m.def("with_plain_floats", [](nb::callable f) {
+        const PlainFloats plain;
+        return f();
+    }, "f"_a, "f(), on a thread that may be flushing subnormal numbers to zero; it does not meanwhile.");
     m.def("keep_task", keep, "name"_a, "task"_a, "Keeps a task for good, for callers that know it by its name.");
     m.def("keep_plan", [](const std::string& name, nb::handle_t<Plan> plan) { keep(name, task_of(plan)); }, "name"_a,
           "plan"_a, "The same for a plan.");

@@ -220,6 +220,14 @@ def test_nan_infinities_and_signed_zeros_go_through() -> None:
         assert equal(y, own) and equal(np.signbit(y)[..., 1:], np.signbit(own)[..., 1:])
 
 
+def test_subnormal_numbers_are_numbers() -> None:
+    """Although XLA has its threads flush them to zero."""
+    x = np.array([[[1e-45, -3e-45, 6e-39, -0.0]]], np.float32)
+    for f in (partial(lj.max_pool, kernel=(2,)), partial(lj.avg_pool, kernel=(2,)), partial(lj.lp_pool, kernel=(2,))):
+        own = getattr(ln, f.func.__name__)(x, (2,))
+        assert own.any() and equal(f(x), own) and equal(jax.jit(f)(x), own)
+
+
 @every_operator
 def test_empty_batches_are_empty(kind: type[Op]) -> None:
     case = next(iter(kind.cases.values()))

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 SUM_BLOCK: int = 512
@@ -152,6 +152,11 @@ FOREIGN_VERSION: int = 1
 def foreign_run() -> int:
     """
     The address of what runs a kept task; native/foreign.hpp says how it is called.
+    """
+
+def with_plain_floats(f: Callable) -> object:
+    """
+    f(), on a thread that may be flushing subnormal numbers to zero; it does not meanwhile.
     """
 
 def keep_task(name: str, task: Task) -> None:

@@ -87,7 +87,7 @@ def _by_callback(*inputs: Any, program: Program) -> Any:
 
     def compute(*arrays: Any) -> list[Any]:
         given = [np.asarray(a, n.dtype, order="C") for a, n in zip(arrays, nodes, strict=True)]
-        found = program(*given)
+        found: Any = _native.with_plain_floats(lambda: program(*given))
         found = found if isinstance(found, tuple) else (found,)
         return [np.asarray(y, r.dtype) for y, r in zip(found, results, strict=True)]
 
