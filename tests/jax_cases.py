@@ -34,7 +34,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         connected.cache_clear()
     assert lj.calls() == request.param
     # Of all threads: callbacks of JAX run on another. What XLA would make better is not what is tested.
-    wide = jax.config.jax_enable_x64
+    wide = jax.config.jax_enable_x64  # type: ignore[attr-defined]
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)
     yield request.param

@@ -96,4 +96,4 @@ def test_debug_programs_look_for_nan() -> None:
     g.output(ln.log(g.input((2,), "float32", name="x")))
     f = g.compile(debug=True).to_jax()
     with pytest.raises(jax.errors.JaxRuntimeError, match="G10"):
-        jax.block_until_ready(f(np.float32([1, -1])))
+        jax.block_until_ready(f(np.array([1, -1], np.float32)))
