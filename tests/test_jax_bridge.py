@@ -28,6 +28,7 @@ import lunette
 import lunette.jax
 from jax_cases import BATCH, applied, close, cotangents, equal, every_operator, fill, one_way, way
 from lunette import ops
+from lunette.conform.run import run
 from lunette.op import Case, Op
 
 ln: Any = lunette
@@ -319,13 +320,13 @@ else:
 
 @one_way
 def test_compiled_code_of_another_process_finds_its_kernel_or_says_so(tmp_path: Path) -> None:
-    def run(word: str) -> str:
+    def told_by(word: str) -> str:
         command = [sys.executable, "-c", STALE, word, str(tmp_path / "compiled")]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
         return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
-    run("save")
-    told, value = run("load").splitlines()
+    told_by("save")
+    told, value = told_by("load").splitlines()
     assert told.startswith("NOT_FOUND: lunette: max_pool float32 [(1, 1, 8)]")
     assert told.endswith("this process has compiled nothing that calls this kernel")
     assert value == "[[[1. 1. 1. 1.]]]"
@@ -366,3 +367,14 @@ def test_importing_lunette_imports_no_jax() -> None:
     code = "import lunette, sys; print([m for m in ('jax', 'jaxlib', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# ---- conformance
+
+
+@one_way
+def test_conform_finds_nothing() -> None:
+    """Also where XLA would flush subnormal numbers; `lunette conform lunette-jax` asks many more."""
+    report = run("lunette-jax", cases=30)
+    assert report.cases >= 30 and report.failures == 0, report.findings
+    assert set(report.verdicts) <= {"equal", "within"}

@@ -12,6 +12,7 @@ import pytest
 import lunette as ln
 import lunette.jax
 from lunette.jax.build import build
+from lunette.jax.way import SOURCE
 from test_errors import refused
 
 lj: Any = lunette.jax
@@ -27,8 +28,8 @@ def test_j1_boxes_have_no_place_under_jax() -> None:
     )
 
 
-def test_j2_the_handler_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_j2_the_handler_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(SOURCE.parent.iterdir())
     monkeypatch.setenv("CXX", "no-such-compiler")
     refused(
         build,
@@ -37,7 +38,7 @@ def test_j2_the_handler_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "\"[Errno 2] No such file or directory: 'no-such-compiler'\". "
         "Install one, or name it in CXX; without it JAX calls lunette by way of Python.",
     )
-    assert not list((tmp_path / "lunette").iterdir())
+    assert sorted(SOURCE.parent.iterdir()) == before
 
 
 def test_refusals_are_those_of_the_operators() -> None:

@@ -4,8 +4,8 @@
 |------|-----------------------------------------------------------------------------|
 | J2   | there is a C++ compiler, $CXX or c++, that compiles the headers of jaxlib   |
 
-It takes some seconds, once for every version of jaxlib, and is kept among the user's caches ($XDG_CACHE_HOME or
-~/.cache, in lunette/).
+It takes some seconds, once for every version of jaxlib, and is kept beside this file; where that is not to be written
+to, among the user's caches ($XDG_CACHE_HOME or ~/.cache, in lunette/).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 import jax
 
 from lunette.errors import ArgumentError, shown
-from lunette.jax.way import SOURCE, built
+from lunette.jax.way import SOURCE, places
 
 
 def build() -> Path:
     """The handler, compiled; another process that loads it meanwhile finds the old one or the new one whole."""
-    to = built()
+    to = places()[not os.access(SOURCE.parent, os.W_OK)]
     to.parent.mkdir(parents=True, exist_ok=True)
     compiler = os.environ.get("CXX") or "c++"
     flags = ["-O2", "-DNDEBUG", "-std=c++17", "-fPIC", "-shared"]

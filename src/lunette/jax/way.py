@@ -28,18 +28,18 @@ def calls() -> str:
     return "ffi" if os.environ.get("LUNETTE_JAX") != "callback" and connected() else "callback"
 
 
-def built() -> Path:
-    """Where the handler for this jaxlib is built."""
+def places() -> tuple[Path, Path]:
+    """Where the handler for this jaxlib is built: in the package, or among the user's caches if that is not ours."""
     facts = (SOURCE.read_text(), jaxlib.__version__, _native.FOREIGN_VERSION, platform.machine())
-    digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(caches) / "lunette" / f"jax-{digest}.so"
+    name = f"handler-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.so"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return SOURCE.parent / name, caches / "lunette" / name
 
 
 @lru_cache
 def connected() -> bool:
     """Whether there is a handler; XLA is told of it, once."""
-    for path in (built(), SOURCE.parent / "handler.so"):
+    for path in (*places(), SOURCE.parent / "handler.so"):
         try:
             library = ctypes.CDLL(str(path))
             library.lunette_connect.argtypes, library.lunette_connect.restype = [ctypes.c_void_p], None
