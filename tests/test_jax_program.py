@@ -79,6 +79,19 @@ def test_labels_are_integers_of_any_width() -> None:
         jax.block_until_ready(jax.jit(f)(z, jnp.asarray([0, 1, 2, 3])))
 
 
+def test_programs_are_told_apart() -> None:
+    """By all that they do, not by their size: kernels are known by name."""
+    x = np.array([-1.5, 2.0])
+    makers: list[Any] = [ln.relu, ln.neg, ln.exp, lambda v: v * 2, lambda v: v * 3, lambda v: ln.slice(v, (0,), (1,))]
+    for f in [*makers, lambda v: ln.slice(v, (1,), (2,)), lambda v: ln.leaky_relu(v, 0.5), ln.leaky_relu]:
+        g = ln.Graph()
+        g.output(f(g.input((2,), "float64", name="x")))
+        program = g.compile()
+        assert equal(program.to_jax()(x), program(x))
+        (slope,) = jax.vjp(program.to_jax(), x)[1](jnp.asarray(program(x)))
+        assert equal(slope, program.vjp(x)[1](program(x))[0])
+
+
 def test_refusals_are_those_of_the_program() -> None:
     f = network().to_jax()
     with pytest.raises(ln.DTypeError, match=r"Program \[G9\] needs x of dtype float64; got dtype float32"):

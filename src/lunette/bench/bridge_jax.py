@@ -41,8 +41,8 @@ def measured() -> Iterator[Row]:
     for name, theirs, ours, times in pairs(jax, lj):
         g = ours(x)
         for mode in ("forward", "gradient"):
-            calls = [compiled(jax, f, x, g if mode == "gradient" else None) for f in (theirs, ours)]
-            yield Row(f"{name} {size}, {mode}, jit", *turns(*calls), times=times)
+            first, second = (compiled(jax, f, x, g if mode == "gradient" else None) for f in (theirs, ours))
+            yield Row(f"{name} {size}, {mode}, jit", *turns(first, second), times=times)
     for way in ("", "callback"):
         os.environ["LUNETTE_JAX"] = way
         what = f"one max_pool {'x'.join(map(str, SMALL))} more in a function, jit, by {lj.calls()}"

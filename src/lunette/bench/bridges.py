@@ -23,7 +23,7 @@ BRIDGES: Final[Mapping[str, str]] = {"torch": "lunette.bench.bridge_torch", "jax
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing, done by a framework and by lunette inside of it. Seconds are those of the fastest of calls that took turns."""
+    """One thing, done by a framework and by lunette inside of it: the seconds of the fastest of calls in turns."""
 
     what: str
     theirs: float

@@ -72,8 +72,8 @@ def _by_ffi(*operands: Any, call: Call) -> Any:
 
 def wide_integers() -> Any:
     """A context in which there are 64-bit integers, which kernels count with."""
-    at = jax if hasattr(jax, "enable_x64") else jax.experimental  # where it was before JAX 0.8
-    return at.enable_x64(True)  # type: ignore[attr-defined]
+    at: Any = jax if hasattr(jax, "enable_x64") else jax.experimental  # where it was before JAX 0.8
+    return at.enable_x64(True)
 
 
 _WAYS = {"callback": _by_callback, "ffi": _by_ffi}

@@ -29,11 +29,10 @@ from lunette.jax.way import calls
 from lunette.number import as_dtype, is_real
 from lunette.op import Op, ResolvedOp, check_arithmetic, known_rank, outline, request, resolve
 from lunette.ops.binary import Add, Div, Equal, Mul, Sub
-from lunette.ops.broadcast import BroadcastTo
+from lunette.ops.broadcast import BroadcastTo, Sum
 from lunette.ops.derivative import Differentiable, Vjp, jvp_of, vjp_of
 from lunette.ops.layout import Reshape
 from lunette.ops.power import Power
-from lunette.ops.reduce import Sum
 from lunette.ops.unary import Abs
 from lunette.window import Shape
 
@@ -155,7 +154,8 @@ class InJax:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the value."""
-        return np.dtype(self.value.dtype)
+        dtype: np.dtype[Any] = np.dtype(self.value.dtype)
+        return dtype
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: Sequence[Any]) -> Any:
         values = [o.value if isinstance(o, InJax) else o for o in operands]

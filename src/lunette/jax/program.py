@@ -22,8 +22,10 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from lunette import _native
-from lunette.graph.graph import Graph
-from lunette.graph.program import Program, _jvp_graph
+from lunette.graph.derive import jvp_graph
+from lunette.graph.nodes import Nodes
+from lunette.graph.program import Program
+from lunette.graph.text import write
 from lunette.jax.lowering import refuse_platform, wide_integers
 from lunette.jax.transform import no_tangent, sample_by_sample
 from lunette.jax.way import TARGET, calls
@@ -60,7 +62,7 @@ def _empty(value: Any) -> Any:
 # ---- calls
 
 
-def _outputs(graph: Graph) -> list[Any]:
+def _outputs(graph: Nodes) -> list[Any]:
     """Shapes and dtypes of the results. JAX may have no 64-bit integers."""
     nodes = [graph.nodes[at] for at in graph.outputs]
     return [jax.ShapeDtypeStruct(n.shape, jax.dtypes.canonicalize_dtype(n.dtype)) for n in nodes]
@@ -114,7 +116,7 @@ def _by_ffi(*inputs: Any, program: Program) -> Any:
 @lru_cache(maxsize=1024)
 def _name(program: Program) -> str:
     """A name that says all that the plan depends on."""
-    facts = hashlib.sha256(f"{program.graph} {program.fuse}".encode())
+    facts = hashlib.sha256(f"{write(program.graph)} {program.fuse}".encode())
     for n in program.graph.nodes:
         if n.value is not None:
             facts.update(np.ascontiguousarray(n.value).tobytes())
@@ -136,8 +138,8 @@ mlir.register_lowering(program_p, refuse_platform)
 def _tangent(program: Program, moving: tuple[bool, ...]) -> Program:
     """From the inputs, and tangents of those that are moving, to tangents of the results."""
 
-    def make() -> Graph:
-        graph = _jvp_graph(program.graph, moving)
+    def make() -> Nodes:
+        graph = jvp_graph(program.graph, moving)
         graph.outputs = [at for at in graph.outputs[len(program.graph.outputs) :] if graph.nodes[at].dtype.kind == "f"]
         return graph
 
@@ -147,7 +149,7 @@ def _tangent(program: Program, moving: tuple[bool, ...]) -> Program:
 def _backward(program: Program, moving: tuple[bool, ...]) -> Program:
     """The other half of the gradient, of those inputs that are moving."""
 
-    def make() -> Graph:
+    def make() -> Nodes:
         graph = program._pair()[1].graph.copy()
         measured = [m for m, n in zip(moving, program.graph.inputs, strict=True) if n.dtype.kind == "f"]
         graph.outputs = [at for at, m in zip(graph.outputs, measured, strict=True) if m]

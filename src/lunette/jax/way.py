@@ -11,11 +11,11 @@ import hashlib
 import os
 import platform
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 import jax
-import jaxlib
 
 from lunette import _native
 
@@ -30,7 +30,7 @@ def calls() -> str:
 
 def places() -> tuple[Path, Path]:
     """Where the handler for this jaxlib is built: in the package, or among the user's caches if that is not ours."""
-    facts = (SOURCE.read_text(), jaxlib.__version__, _native.FOREIGN_VERSION, platform.machine())
+    facts = (SOURCE.read_text(), version("jaxlib"), _native.FOREIGN_VERSION, platform.machine())
     name = f"handler-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.so"
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return SOURCE.parent / name, caches / "lunette" / name

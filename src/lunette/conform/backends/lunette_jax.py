@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class LunetteJax(Backend):
     default_cases = Jax.default_cases
     tries = Jax.tries
     switches = ("LUNETTE_ISA",)
-    environment: ClassVar[Mapping[str, str]] = Jax.environment
+    environment: Mapping[str, str] = Jax.environment
 
     @property
     def version(self) -> str:
