@@ -126,7 +126,7 @@ def test_vmap_over_every_axis_is_a_loop(kind: type[Op]) -> None:
 @every_operator
 def test_vmap_of_derivatives_and_of_every_array_is_a_loop(kind: type[Op]) -> None:
     """Gradients per sample, weights per sample, beta per sample."""
-    cases = [c for c in kind.cases.values() if 0 not in c.shapes[0]][::3]
+    cases = [c for c in kind.cases.values() if 0 not in c.shapes[0]][::4]
     stacks = [[np.stack([a, 2 * a, a[..., ::-1] if a.ndim else 3 * a]) for a in fill(kind, c)] for c in cases]
     n = len(kind.arrays)
 
@@ -176,27 +176,29 @@ def test_an_int_kernel_means_the_axes_of_a_sample() -> None:
 
 
 @every_operator
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
-def test_dtypes_are_kept_and_rounded_once(kind: type[Op], dtype: Any) -> None:
+def test_dtypes_are_kept_and_rounded_once(kind: type[Op]) -> None:
     """Under jit, one operator behind another: XLA leaves no rounding out."""
     jax.config.update("jax_disable_most_optimizations", False)
     case = next(iter(kind.cases.values()))
-    x, *others = fill(kind, case, dtype=dtype)
-    f = applied(lj, kind, case)
-    y = ln_y = applied(ln, kind, case)(x, *others)
-    scale = np.asarray(1 / 3, dtype)
+    after = {"kernel": (2,), "stride": 1, "padding": 1}
+    dtypes = (np.float16, ml_dtypes.bfloat16, np.float32)
+    given = [(np.asarray(1 / 3, dtype), *fill(kind, case, dtype=dtype)) for dtype in dtypes]
 
     @jax.jit
-    def behind_another(x: Any, *others: Any) -> Any:
-        y = f(x, *others)
-        z, pull = jax.vjp(lambda x: lj.avg_pool(x, (2,), stride=1, padding=1), y * scale)
-        return y, z, pull(z)[0]
+    def behind_another(given: Any) -> Any:
+        results = []
+        for scale, *arrays in given:
+            y = applied(lj, kind, case)(*arrays)
+            z, pull = jax.vjp(lambda x: lj.avg_pool(x, **after), y * scale)
+            results.append((y, z, pull(z)[0]))
+        return results
 
-    y, z, back = behind_another(x, *others)
-    assert equal(y, ln_y)
-    own = ln.avg_pool(ln_y * scale, (2,), stride=1, padding=1)
-    assert equal(z, own)
-    assert equal(back, ln.avg_pool_vjp((ln_y,), own, kernel=(2,), stride=1, padding=1)[0])
+    for (scale, *arrays), (y, z, back) in zip(given, behind_another(given), strict=True):
+        own = applied(ln, kind, case)(*arrays)
+        assert equal(y, own)
+        own_z = ln.avg_pool(own * scale, **after)
+        assert equal(z, own_z)
+        assert equal(back, ln.avg_pool_vjp((own,), own_z, **after)[0])
 
 
 def test_ties_say_who_carries_the_derivative() -> None:
@@ -375,6 +377,6 @@ def test_importing_lunette_imports_no_jax() -> None:
 @one_way
 def test_conform_finds_nothing() -> None:
     """Also where XLA would flush subnormal numbers; `lunette conform lunette-jax` asks many more."""
-    report = run("lunette-jax", cases=30)
-    assert report.cases >= 30 and report.failures == 0, report.findings
+    report = run("lunette-jax", cases=10)
+    assert report.cases >= 10 and report.failures == 0, report.findings
     assert set(report.verdicts) <= {"equal", "within"}
