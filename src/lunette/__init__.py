@@ -36,6 +36,7 @@ from lunette.graph.graph import load as load
 from lunette.graph.jit import jit as jit
 from lunette.graph.jit import trace as trace
 from lunette.graph.nodes import Var as Var
+from lunette.graph.program import ELSEWHERE as _ELSEWHERE
 from lunette.graph.program import Program as Program
 from lunette.graph.rules import rules as rules
 from lunette.number import Dual as Dual
@@ -94,6 +95,15 @@ else:  # the package is callable, and what it calls is imported then
     from lunette import conform as conform
 
 __version__ = _version("lunette")
+
+
+def _to_jax(program: Program) -> _typing.Any:
+    from lunette.jax.program import to_jax as _made
+
+    return _made(program)
+
+
+_ELSEWHERE["jax"] = _to_jax
 
 conv_jvp, conv_vjp = _jvp_of(conv, _ops.Conv), _vjp_of(conv, _ops.Conv)
 conv_transpose_jvp, conv_transpose_vjp = (
