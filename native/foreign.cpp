@@ -107,7 +107,8 @@ void bind_foreign(nb::module_& m) {
     m.def("with_plain_floats", [](nb::callable f) {
         const PlainFloats plain;
         return f();
-    }, "f"_a, "f(), on a thread that may be flushing subnormal numbers to zero; it does not meanwhile.");
+    }, "f"_a, nb::sig("def with_plain_floats(f: object) -> object"),
+       "f(), on a thread that may be flushing subnormal numbers to zero; it does not meanwhile.");
     m.def("keep_task", keep, "name"_a, "task"_a, "Keeps a task for good, for callers that know it by its name.");
     m.def("keep_plan", [](const std::string& name, nb::handle_t<Plan> plan) { keep(name, task_of(plan)); }, "name"_a,
           "plan"_a, "The same for a plan.");

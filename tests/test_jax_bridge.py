@@ -29,6 +29,7 @@ import lunette.jax
 from jax_cases import BATCH, applied, close, cotangents, equal, every_operator, fill, one_way, way
 from lunette import ops
 from lunette.conform.run import run
+from lunette.jax.way import connected
 from lunette.op import Case, Op
 
 ln: Any = lunette
@@ -362,6 +363,15 @@ def test_threads_call_at_once() -> None:
     whole = np.asarray(f(x))
     with ThreadPoolExecutor(8) as pool:
         assert all(equal(r, whole) for r in pool.map(lambda _: f(x), range(64)))
+
+
+@one_way
+def test_a_handler_that_cannot_be_loaded_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "handler.so"
+    broken.write_bytes(b"not a library")
+    monkeypatch.setattr("lunette.jax.way.places", lambda: (broken, tmp_path / "none.so"))
+    monkeypatch.setattr("lunette.jax.way.SOURCE", tmp_path / "handler.cpp")
+    assert not connected.__wrapped__()
 
 
 @one_way

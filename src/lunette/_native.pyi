@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 
 SUM_BLOCK: int = 512
@@ -154,7 +154,7 @@ def foreign_run() -> int:
     The address of what runs a kept task; native/foreign.hpp says how it is called.
     """
 
-def with_plain_floats(f: Callable) -> object:
+def with_plain_floats(f: object) -> object:
     """
     f(), on a thread that may be flushing subnormal numbers to zero; it does not meanwhile.
     """
