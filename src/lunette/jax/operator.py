@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
@@ -22,27 +22,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
 
-from lunette import ops
 from lunette.array import FLOAT, HALF, plain_options, same_dtype
 from lunette.errors import ArgumentError, DTypeError, error_context
 from lunette.jax.way import calls
 from lunette.number import as_dtype, is_real
 from lunette.op import Op, ResolvedOp, check_arithmetic, known_rank, outline, request, resolve
-from lunette.ops.binary import Add, Div, Equal, Mul, Sub
+from lunette.ops.binary import Add, Div, Equal, Gate, Mul, Sub
 from lunette.ops.broadcast import BroadcastTo, Sum
-from lunette.ops.derivative import Differentiable, Vjp, jvp_of, vjp_of
+from lunette.ops.derivative import Vjp
 from lunette.ops.layout import Reshape
 from lunette.ops.power import Power
 from lunette.ops.unary import Abs
 from lunette.window import Shape
-
-KINDS: Final[Mapping[str, type[Op]]] = {
-    kind.name: kind
-    for base in ops.ALL
-    if issubclass(base, Differentiable)
-    for kind in (base, jvp_of(base), *(vjp_of(base, wrt) for wrt in range(len(base.arrays))))
-}
-"""Every operator that the primitive may be, by name."""
 
 BETWEEN: Final[Mapping[type[Op], Callable[..., Any]]] = {
     Add: jnp.add,
@@ -50,6 +41,7 @@ BETWEEN: Final[Mapping[type[Op], Callable[..., Any]]] = {
     Mul: jnp.multiply,
     Div: jnp.divide,
     Equal: lambda x, y: jnp.equal(x, y).astype(x.dtype),
+    Gate: lambda x, t: jnp.where(x > 0, t, jnp.where(jnp.isnan(x), x, jnp.zeros_like(x)) * t),
     Abs: jnp.abs,
     Power: jnp.power,
     Sum: lambda x, axes, keepdims: jnp.sum(x, axes, keepdims=keepdims),
@@ -64,6 +56,7 @@ class Call:
     """The parameter of the primitive, whose operands are the arrays that are read."""
 
     name: str
+    kind: type[Op] = field(repr=False)
     given: tuple[Shape | bool | None, ...]
     """For every array of the operator: True for an operand, None if it is absent, or its shape if only that counts."""
     options: tuple[Any, ...]
@@ -71,11 +64,6 @@ class Call:
     arithmetic: str
     way: str
     """How compiled code calls the kernel."""
-
-    @property
-    def kind(self) -> type[Op]:
-        """The operator."""
-        return KINDS[self.name]
 
     def every(self, operands: Sequence[Any], shape_only: Callable[[Shape], Any]) -> list[Any]:
         """One entry for every array of the operator: the operands in their places."""
@@ -121,7 +109,7 @@ def bind_operator(kind: type[Op], values: Sequence[Any], arithmetic: str, option
     told = options if resolved.d is None else kind.told(resolved.d, tuple(options))
     given = tuple(None if v is None else _is_read(kind, p, v) or tuple(v.shape) for p, v in enumerate(values))
     way = calls() if arithmetic == "fast" else "callback"
-    call = Call(kind.name, given, plain_options(told), arithmetic, way)
+    call = Call(kind.name, kind, given, plain_options(told), arithmetic, way)
     results: list[Any] = operator_p.bind(*(v for v, g in zip(values, given, strict=True) if g is True), call=call)
     return results
 
