@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "decide.hpp"
+#include "foreign.hpp"
 #include "isa.hpp"
 #include "plan.hpp"
 #include "threads.hpp"
@@ -693,4 +694,5 @@ NB_MODULE(_native, m) {
     bind_arithmetics(m);
     bind_convs(m);
     bind_glue(m);
+    bind_foreign(m);
 }

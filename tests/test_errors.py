@@ -749,7 +749,7 @@ def test_d1_dtypes_that_are_served() -> None:
         ln.DTypeError,
         "max_pool (d=1) [D1] needs an array whose values NumPy can read; "
         "got x as a tracer of JAX (DynamicJaxprTracer). "
-        "Call it outside of jax.jit, grad and vmap: derivatives come from ln.<op>_vjp and ln.<op>_jvp.",
+        "lunette.jax has the operators for jit, grad and vmap: import lunette.jax as lj.",
     )
 
 

@@ -87,14 +87,14 @@ ORDER = [
     "arithmetic",
     "spec explain graph page",
     "dialects",
-    "torch",
+    "torch jax",
     "conform",
     "strategies",
     "__init__",
     "bench demo",
     "cli",
 ]
-PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "conform", "torch", "bench", "demo")
+PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "torch", "jax", "conform", "bench", "demo")
 
 
 def room_of(path: Path) -> str:

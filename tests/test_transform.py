@@ -103,6 +103,7 @@ def hessian_case(f: Any, x: Array, seed: int) -> None:
         ),
         pytest.param(lambda x: ln.sum(ln.lp_pool(x, 2, p=3, stride=1) ** 2), id="lp_pool_3"),
         pytest.param(lambda x: ln.sum(ln.lp_pool(x, 2) ** 3), id="lp_pool_2"),
+        pytest.param(lambda x: ln.sum(ln.lp_pool(x, 1, p=3, padding=1) ** 2), id="lp_pool_of_no_cells"),
         pytest.param(lambda x: ln.sum(ln.max_pool(x, 2, stride=1) ** 2), id="max_pool"),
         pytest.param(lambda x: ln.sum(ln.conv(x, ln.reshape(ln.sum(x, (0, 2, 3)), (1, 2, 1, 1))) ** 2), id="conv"),
         pytest.param(lambda x: ln.sum(ln.softmax(ln.flatten(x)) * ln.tanh(ln.flatten(x))), id="softmax"),

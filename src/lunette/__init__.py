@@ -110,7 +110,14 @@ def _to_torch(program: Program) -> _typing.Any:
     return _made(program)
 
 
+def _to_jax(program: Program) -> _typing.Any:
+    from lunette.jax.program import to_jax as _made
+
+    return _made(program)
+
+
 _ELSEWHERE["torch"] = _to_torch
+_ELSEWHERE["jax"] = _to_jax
 
 conv_jvp, conv_vjp = _jvp_of(conv, _ops.Conv), _vjp_of(conv, _ops.Conv)
 conv_transpose_jvp, conv_transpose_vjp = (

@@ -146,3 +146,21 @@ def widen(rows: int, cells: int) -> Task:
 
 def exponentials(n: int) -> Task:
     """(hi, lo, y_hi, y_lo): exp of pairs, |hi| <= 700, as pairs"""
+
+FOREIGN_VERSION: int = 1
+
+def foreign_run() -> int:
+    """
+    The address of what runs a kept task; native/foreign.hpp says how it is called.
+    """
+
+def with_plain_floats(f: object) -> object:
+    """
+    f(), on a thread that may be flushing subnormal numbers to zero; it does not meanwhile.
+    """
+
+def keep_task(name: str, task: Task) -> None:
+    """Keeps a task for good, for callers that know it by its name."""
+
+def keep_plan(name: str, plan: Plan) -> None:
+    """The same for a plan."""

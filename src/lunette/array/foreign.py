@@ -58,7 +58,7 @@ def _foreign_to_numpy(x: Any, name: str) -> Operand:
             "D1",
             "an array whose values NumPy can read",
             f"{name} as a tracer of JAX ({type(x).__name__})",
-            "Call it outside of jax.jit, grad and vmap: derivatives come from ln.<op>_vjp and ln.<op>_jvp.",
+            "lunette.jax has the operators for jit, grad and vmap: import lunette.jax as lj.",
         )
     if kind == "torch" and importlib.import_module("torch").jit.is_tracing():
         raise DTypeError(

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import lunette as ln
 
-BRIDGES: Final[Mapping[str, str]] = {"torch": "lunette.bench.bridge_torch"}
+BRIDGES: Final[Mapping[str, str]] = {"torch": "lunette.bench.bridge_torch", "jax": "lunette.bench.bridge_jax"}
 """The framework that a bridge needs, and the module with its rows."""
 
 
@@ -56,13 +56,14 @@ class Row:
 def turns(
     theirs: Callable[[], Any],
     ours: Callable[[], Any],
-    threads: int,
+    threads: int = 0,
     budget: float = 1.0,
     least: int = 20,
 ) -> tuple[float, float]:
     """Seconds of two calls that take turns, the fastest of each: whatever else a machine does only adds.
 
-    One thread is measured by the time of its processor, which does not run while others have it.
+    One thread is measured by the time of its processor, which does not run while others have it; 0 does not say how
+    many there are.
     """
     clock = time.process_time if threads == 1 else time.perf_counter
     calls, many = (theirs, ours), []

@@ -325,6 +325,17 @@ class Program:
 
         return (y[0] if n == 1 else tuple(y)), pullback
 
+    def to_jax(self) -> Callable[..., Any]:
+        """The program as a function of JAX: under jit, grad, jvp, vjp and vmap, one call of compiled code each.
+
+        >>> import jax, numpy as np, lunette as ln
+        >>> g = ln.Graph()
+        >>> g.output(ln.sum(ln.relu(g.input((3,), name="x"))))
+        >>> jax.grad(g.compile().to_jax())(np.float32([-1, 0, 2])).tolist()
+        [0.0, 0.0, 1.0]
+        """
+        return ELSEWHERE["jax"](self)
+
     # Threads that ask for the same derivative at once may each make it; the first is kept. A lock would be held for
     # good in a child that is forked meanwhile.
 

@@ -19,6 +19,7 @@ _PLACES: Final = {
     "openvino": "openvino:OpenVino",
     "tinygrad": "tinygrad:Tinygrad",
     "lunette": "lunette:Lunette",
+    "lunette-jax": "lunette_jax:LunetteJax",
 }
 NAMES: Final = tuple(_PLACES)
 

@@ -1,0 +1,51 @@
+"""How compiled code reaches the kernels: XLA calls them itself, by the handler of handler.cpp, or it asks Python to.
+
+The handler comes with the package where jaxlib was at hand when that was built; `python -m lunette.jax.build` makes it
+otherwise. LUNETTE_JAX=callback has Python asked although there is one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import jax
+
+from lunette import _native
+
+TARGET: Final = "lunette"
+SOURCE: Final = Path(__file__).parent / "handler.cpp"
+
+
+def calls() -> str:
+    """Says "ffi" if XLA calls the kernels itself, "callback" if it asks Python to; LUNETTE_JAX=callback has it so."""
+    return "ffi" if os.environ.get("LUNETTE_JAX") != "callback" and connected() else "callback"
+
+
+def places() -> tuple[Path, Path]:
+    """Where the handler for this jaxlib is built: in the package, or among the user's caches if that is not ours."""
+    facts = (SOURCE.read_text(), version("jaxlib"), _native.FOREIGN_VERSION, platform.machine())
+    name = f"handler-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.so"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return SOURCE.parent / name, caches / "lunette" / name
+
+
+@lru_cache
+def connected() -> bool:
+    """Whether there is a handler; XLA is told of it, once."""
+    for path in (*places(), SOURCE.parent / "handler.so"):
+        try:
+            library = ctypes.CDLL(str(path))
+            library.lunette_connect.argtypes, library.lunette_connect.restype = [ctypes.c_void_p], None
+            library.lunette_connect(_native.foreign_run())
+            jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.lunette_call), platform="cpu")
+        except Exception:  # there is none, or none for this machine or this XLA: each has its own way to refuse
+            continue
+        return True
+    return False
