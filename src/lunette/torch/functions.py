@@ -86,7 +86,7 @@ def called(kind: type[Op], tensors: Sequence[Any], arithmetic: str, options: tup
     told = told_of(kind, ranks, arithmetic, options)
     if told is None:  # the rules say why, of the shapes that there are
         resolve(kind, [None if t is None else tuple(t.shape) for t in given], 2, options)
-        raise AssertionError(options)
+    assert told is not None, options
     text, indices = told
     return OPERATORS[kind, indices](*given, text)
 
