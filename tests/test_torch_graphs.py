@@ -211,14 +211,15 @@ def test_refusals_name_the_node(name: str) -> None:
 
 def test_what_is_no_module_and_no_example() -> None:
     module = Calls(lambda x: x + 1).eval()
-    for wrong, text in (
+    refused: list[tuple[Any, str]] = [
         (lambda: ln.from_torch(F.relu, torch.ones(1)), "FT4.*a torch.nn.Module"),
         (lambda: ln.from_torch(module, torch.ones(1).half()), r"FT4.*got examples\[0\] as torch.float16 on cpu"),
         (lambda: ln.from_torch(module, 3), r"FT4.*got examples\[0\] as 3"),
         (lambda: ln.from_torch(module, torch.ones(1), weights="some"), "FT5.*got weights='some'"),
         (lambda: ln.from_torch(Calls(lambda x: x if x.sum() > 0 else -x).eval(), torch.ones(1)), "FT6"),
         (lambda: ln.from_torch(Calls(lambda x: 3).eval(), torch.ones(1)), "FT4.*got 3 at node output"),
-    ):
+    ]
+    for wrong, text in refused:
         with pytest.raises(ln.LunetteError, match=text):
             wrong()
 
@@ -251,7 +252,7 @@ def test_compiled_modules_notice_new_weights() -> None:
 
 
 def test_programs_are_differentiable_functions() -> None:
-    model = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Tanh(), nn.MaxPool2d(2)).double().eval()
+    model: Any = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Tanh(), nn.MaxPool2d(2)).double().eval()
     x = torch.randn(1, 1, 4, 4, dtype=torch.float64)
     f = ln.from_torch(model, x, weights="inputs").compile().to_torch()
     leaves = [x.requires_grad_(), *(p.detach().clone().requires_grad_() for p in model.parameters())]
@@ -269,8 +270,7 @@ def test_programs_are_differentiable_functions() -> None:
 def test_training_with_ours_inside_takes_the_same_course(name: str) -> None:
     """In float64 the two differ by roundings alone, which a few steps amplify little."""
     torch.manual_seed(0)
-    make = {"resnet": lambda: ResNet(Basic, (1, 1), 4), "unet": lambda: UNet(4, 1)}[name]
-    theirs = make().double().train()
+    theirs: Any = (ResNet(Basic, (1, 1), 4) if name == "resnet" else UNet(4, 1)).double().train()
     ours = copy.deepcopy(theirs)
     assert lt.replace(ours)
     x = torch.randn(4, 3 if name == "resnet" else 1, 16, 16, dtype=torch.float64)

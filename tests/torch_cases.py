@@ -12,7 +12,7 @@ import torch
 
 import lunette.torch as lt
 from lunette.op import Case, Op, Placeholder, Request
-from lunette.ops import ALL
+from lunette.ops import ALL, Windowed
 from lunette.torch.functions import told_of
 from lunette.torch.operators import OPERATORS, Operator
 
@@ -23,7 +23,7 @@ LONG = os.getenv("HYPOTHESIS_PROFILE") == "nightly"
 class Problem:
     """One case of one operator, with two samples."""
 
-    kind: type[Op]
+    kind: type[Windowed]
     name: str
     case: Case
 

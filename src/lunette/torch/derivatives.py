@@ -20,7 +20,7 @@ import lunette.array
 from lunette.graph.value import Value
 from lunette.op import Op, apply
 from lunette.ops import MaxPool
-from lunette.ops.binary import Add, Div, Equal, Mul, Sub
+from lunette.ops.binary import Add, Div, Equal, Gate, Mul, Sub
 from lunette.ops.broadcast import BroadcastTo, Sum
 from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
 from lunette.ops.layout import Reshape
@@ -36,6 +36,7 @@ BETWEEN: Final[Mapping[type[Op], Callable[..., torch.Tensor]]] = {
     Mul: torch.mul,
     Div: torch.div,
     Equal: lambda x, y: torch.eq(x, y).to(x.dtype),
+    Gate: lambda x, t: torch.where(x > 0, torch.as_tensor(t, dtype=x.dtype), 0),
     Neg: torch.neg,
     Abs: torch.abs,
     Power: lambda x, exponent: x**exponent,

@@ -19,7 +19,7 @@ from lunette.array import FLOAT, FORGETTING, is_plain, key_of, plain_options, re
 from lunette.errors import LunetteError
 from lunette.graph.text import options_of
 from lunette.op import Op, ResolvedOp, resolve
-from lunette.ops import ALL
+from lunette.ops import ALL, Windowed
 from lunette.torch.batches import batch_rule
 from lunette.torch.derivatives import function_of, rule_of
 from lunette.torch.operators import OPERATORS, is_watched, register, text_of
@@ -86,7 +86,7 @@ def called(kind: type[Op], tensors: Sequence[Any], arithmetic: str, options: tup
     told = told_of(kind, ranks, arithmetic, options)
     if told is None:  # the rules say why, of the shapes that there are
         resolve(kind, [None if t is None else tuple(t.shape) for t in given], 2, options)
-        raise AssertionError(options)
+    assert told is not None, options
     text, indices = told
     return OPERATORS[kind, indices](*given, text)
 
@@ -129,7 +129,7 @@ def _told_of(kind: type[Op], ranks: tuple[int | None, ...], arithmetic: str, opt
 _Kernel = tuple[Callable[..., None], Shape, tuple[None, ...]]
 
 
-def on_tensors(kind: type[Op]) -> Callable[..., Any]:
+def on_tensors(kind: type[Windowed]) -> Callable[..., Any]:
     """The function of an operator, on tensors."""
     function = ALL[kind]
     kernels: dict[Any, _Kernel] = {}

@@ -17,7 +17,7 @@ from torch import nn
 
 from lunette import ops
 from lunette.errors import ShapeError, shown
-from lunette.op import Op, parameters_of
+from lunette.op import parameters_of
 from lunette.torch.functions import on_tensors
 from lunette.window import is_sequence, per_axis
 
@@ -25,13 +25,13 @@ from lunette.window import is_sequence, per_axis
 class Layer(nn.Module):
     """A function of lunette and its options, which are in `options` and attributes as well."""
 
-    kind: ClassVar[type[Op]]
+    kind: ClassVar[type[ops.Windowed]]
     function: ClassVar[Callable[..., Any]]
     given: ClassVar[tuple[str, ...]] = ()
     """Arrays of the operator that are arguments of the module."""
     parameters_of_layer: ClassVar[dict[str, Parameter]]
 
-    def __init_subclass__(cls, kind: type[Op] | None = None) -> None:
+    def __init_subclass__(cls, kind: type[ops.Windowed] | None = None) -> None:
         if kind is None:
             return
         function = ops.ALL[kind]

@@ -9,7 +9,8 @@ from typing import Any
 from lunette.conform.backends.backend import Space, preamble, written
 from lunette.conform.backends.lunette import Lunette
 from lunette.conform.backends.torch import Torch
-from lunette.conform.case import KINDS, Case, source_of
+from lunette.conform.case import Case, source_of
+from lunette.ops import KINDS
 
 
 class LunetteTorch(Torch):
