@@ -53,7 +53,7 @@ def _by_ffi(*operands: Any, call: Call) -> Any:
     # The kernel's arguments are all arrays of the operator, then the results; ours are those that are read.
     buffers = iter(range(len(operands) + len(results)))
     places = [next(buffers) if g is True else -1 for g in call.given] + [next(buffers)]
-    if hasattr(resolved.op, "return_indices"):
+    if resolved.op.has_indices:
         places.append(next(buffers, -1))
     # A name that says all that the kernel depends on: code that JAX finds in a cache of an earlier process finds the
     # kernel that tracing it has kept, or none.

@@ -29,7 +29,6 @@ from lunette.number import as_dtype, is_real
 from lunette.op import Op, ResolvedOp, check_arithmetic, known_rank, outline, request, resolve
 from lunette.ops.binary import Add, Div, Equal, Gate, Mul, Sub
 from lunette.ops.broadcast import BroadcastTo, Sum
-from lunette.ops.derivative import Vjp
 from lunette.ops.layout import Reshape
 from lunette.ops.power import Power
 from lunette.ops.unary import Abs
@@ -78,7 +77,7 @@ class Call:
         """Shapes and dtypes: the values, and places of winners where they are asked for."""
         resolved = self.resolved(operands)
         values = (resolved.out, np.dtype(operands[0].dtype))
-        if not getattr(resolved.op, "return_indices", False):
+        if not resolved.op.return_indices:
             return [values]
         return [values, (resolved.out, np.dtype(jax.dtypes.canonicalize_dtype(np.int64)))]
 
@@ -115,10 +114,8 @@ def bind_operator(kind: type[Op], values: Sequence[Any], arithmetic: str, option
 
 
 def _is_read(kind: type[Op], at: int, value: Any) -> bool:
-    """Of what a transposed derivative does not read, no array needs to be kept, nor handed over."""
-    if isinstance(value, jax.ShapeDtypeStruct):
-        return False
-    return kind.reads(at) if issubclass(kind, Vjp) else True
+    """Of what an operator does not read, no array needs to be kept, nor handed over."""
+    return kind.reads(at) and not isinstance(value, jax.ShapeDtypeStruct)
 
 
 # ---- lunette's rules on values of JAX
