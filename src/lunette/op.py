@@ -49,6 +49,22 @@ def case(*shapes: Shape, **options: Any) -> Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """Kernels that keep a record beside the value, cell by cell, and derivatives made of it, which never read the arrays.
+
+    The record of an operator that selects is the number of every winner among the cells of its window.
+    """
+
+    dtype: np.dtype[Any]
+    forward: Any
+    """(*arrays, y or None, record)"""
+    jvp: Any
+    """(record, *tangents, y)"""
+    vjp: Any
+    """(record, g, the cotangent of the first array)"""
+
+
+@dataclass(frozen=True, slots=True)
 class Kernels:
     """Compiled functions, ready for one geometry and dtype; what is missing runs the specification.
 
@@ -61,6 +77,8 @@ class Kernels:
     """(*arrays, *tangents, y)"""
     vjp: tuple[Callable[..., None], ...] = ()
     """One per array: (*arrays, g, the cotangent of that array)"""
+    record: Record | None = None
+    """Of operators whose derivatives can do with less than their arrays."""
 
 
 class Op(ABC):
@@ -170,7 +188,7 @@ class Op(ABC):
         return
 
 
-def cannot_derive(op: Op) -> ArgumentError:
+def cannot_derive(op: Op | type[Op]) -> ArgumentError:
     """Rule O5."""
     need = "an operator whose derivative is defined by itself"
     return ArgumentError("O5", need, op.name, "ln.jvp and ln.vjp differentiate derivatives, too.", who=op.name)

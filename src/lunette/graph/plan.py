@@ -23,10 +23,11 @@ from lunette.number import Array
 from lunette.op import Op, apply
 from lunette.ops import Conv, ConvTranspose, MaxPool
 from lunette.ops.binary import Add, Binary, Gate, Mul, Prefer
-from lunette.ops.derivative import Vjp
+from lunette.ops.derivative import Derivative, Vjp
 from lunette.ops.layout import Reshape
 from lunette.ops.linear import MatMul
 from lunette.ops.unary import Relu, StopGradient, Unary
+from lunette.ops.winners import FirstWinners, VjpFromWinners, winners_of
 from lunette.window import Shape
 
 ALIGN = 64
@@ -77,7 +78,7 @@ def simplified(graph: Graph, fold: bool = True) -> Graph:
 
 def reads(n: Node) -> list[int | None]:
     """The inputs of a node, None for those of which it needs no more than the shape."""
-    if n.kind is None or not issubclass(n.kind, Vjp):
+    if n.kind is None or not issubclass(n.kind, Derivative):
         return list(n.inputs)
     return [i if n.kind.reads(p) else None for p, i in enumerate(n.inputs)]
 
@@ -118,6 +119,8 @@ FOLD_LIMIT = 1 << 20
 def _folded(graph: Graph, n: Node, inputs: Sequence[int | None]) -> Array | None:
     """The value of a node all of whose inputs are constants."""
     arrays = [None if i is None else graph.nodes[i].value for i in inputs]
+    if n.kind is not None and issubclass(n.kind, FirstWinners | VjpFromWinners):
+        return None  # they are parts of a step, not operators on arrays
     if any(i is not None and a is None for i, a in zip(inputs, arrays, strict=True)) or prod(n.shape) > FOLD_LIMIT:
         return None
     assert n.kind is not None
@@ -226,7 +229,7 @@ def _is_bias(n: Node, value: Array | None) -> bool:
 
 @dataclass(slots=True)
 class Step:
-    """One task: the nodes it reads, one per argument (None: absent), and the node it writes, its last argument."""
+    """One task: the nodes it reads, one per argument (None: absent), and those it writes, its last arguments."""
 
     task: _native.Task
     reads: list[int | None]
@@ -236,6 +239,13 @@ class Step:
     in_place: tuple[int, ...] = ()
     """Arguments whose memory the result may take."""
     covers: list[int] = field(default_factory=list)
+    beside: tuple[int, ...] = ()
+    """Nodes that it writes beside the first."""
+
+    @property
+    def arguments(self) -> tuple[int | None, ...]:
+        """Nodes, in the order of the task's arguments."""
+        return (*self.reads, self.writes, *self.beside)
 
 
 @dataclass(slots=True)
@@ -292,6 +302,8 @@ def make_steps(graph: Graph, fuse: bool = True) -> Steps:
         if 0 in n.shape:
             continue
         step = _fused(graph, uses, readers, at, done) if fuse else None
+        if step is None and isinstance(n.op, MaxPool):
+            step = _recording(graph, readers, at, done)
         if step is None:
             step = Step(kernel_of(n), reads(n), at, at, flops_of(n), _in_place(n), covers=[at])
         if step.writes == at:
@@ -299,6 +311,20 @@ def make_steps(graph: Graph, fuse: bool = True) -> Steps:
         else:
             later[step.writes] = step
     return plan
+
+
+def _recording(graph: Graph, readers: Sequence[Sequence[int]], at: int, done: set[int]) -> Step | None:
+    """A max pool, and the record of its winners, which another node asks for."""
+    n = graph.nodes[at]
+    assert n.bound is not None and n.kind is not None and n.inputs[0] is not None
+    kind = winners_of(n.kind)  # type: ignore[arg-type]
+    for k in readers[n.inputs[0]]:
+        if graph.nodes[k].kind is kind and graph.nodes[k].options == n.options:
+            done.add(k)
+            record = n.op.kernels(n.dtype, prod(n.bound.batch), n.bound.shapes).record
+            assert record is not None
+            return Step(record.forward, reads(n), at, at, flops_of(n), covers=[at, k], beside=(k,))
+    return None
 
 
 def _in_place(n: Node) -> tuple[int, ...]:
@@ -470,8 +496,9 @@ def place(plan: Steps, arguments: dict[int, int]) -> Memory:
         for r in step.reads:
             if r is not None:
                 dies[plan.root(r)] = t
-        born.setdefault(plan.root(step.writes), t)
-        dies[plan.root(step.writes)] = max(t, dies.get(plan.root(step.writes), t))
+        for w in (step.writes, *step.beside):
+            born.setdefault(plan.root(w), t)
+            dies[plan.root(w)] = max(t, dies.get(plan.root(w), t))
 
     def owner(at: int) -> int:
         return shares.get(at, at)
@@ -522,7 +549,7 @@ def place(plan: Steps, arguments: dict[int, int]) -> Memory:
     slots: list[tuple[int, int]] = []
     slot_of: dict[int, int] = {}
     for step in plan.steps:
-        for r in (*step.reads, step.writes):
+        for r in step.arguments:
             if r is None or plan.root(r) in slot_of:
                 continue
             root = plan.root(r)

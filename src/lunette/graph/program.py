@@ -125,7 +125,7 @@ class Program:
         with speaking("Graph.compile"):
             allocate((memory.arena,), np.dtype(np.int8), "an arena of intermediate results")
         listed = [
-            (s.task, [-1 if r is None else memory.slot_of[steps.root(r)] for r in (*s.reads, s.writes)])
+            (s.task, [-1 if r is None else memory.slot_of[steps.root(r)] for r in s.arguments])
             for s in steps.steps
         ]
         self._plan = _native.Plan(listed, memory.slots, sizes, memory.arena)

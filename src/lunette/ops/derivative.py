@@ -103,6 +103,11 @@ class Derivative(Op):
         """How many arrays the operator has."""
         return len(cls.base.arrays)
 
+    @classmethod
+    def reads(cls, at: int) -> bool:
+        """Whether the result depends on the values of array number `at`, not only on its shape."""
+        return True
+
     def cast(self, dtype: np.dtype[Any]) -> Self:
         return replace(self, op=self.op.cast(dtype))
 
@@ -183,7 +188,6 @@ class Vjp(Derivative):
 
     @classmethod
     def reads(cls, at: int) -> bool:
-        """Whether the result depends on the values of array number `at`, not only on its shape."""
         base, n = cls.base, cls.count()
         if at == n:
             return True

@@ -23,7 +23,7 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ShapeError
 from lunette.number import Array, Number, Ties, place, select, total, winners
-from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
+from lunette.op import Arrays, Case, Kernels, Record, Shapes, apply, case
 from lunette.ops.pool import Pool, View, check_ties
 from lunette.window import Ints, Padding, Window, flag
 
@@ -99,7 +99,16 @@ class MaxPool(Pool):
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         pool = self.native(dtype, batch, shapes)
         ties = ("first", "all", "split").index(self.ties)
-        return Kernels(_native.max_pool(*pool), _native.max_pool_jvp(*pool, ties), (_native.max_pool_vjp(*pool, ties),))
+        vjp = _native.max_pool_vjp(*pool, ties)
+        return Kernels(_native.max_pool(*pool), _native.max_pool_jvp(*pool, ties), (vjp,), self._record(pool))
+
+    def _record(self, pool: tuple[str, _native.Pool, int]) -> Record | None:
+        """The number of the first winner says all where the first of equals carries the derivative."""
+        size = pool[1].record_bytes() if self.ties == "first" else 0
+        if not size:
+            return None
+        forward, jvp, vjp = _native.max_pool_recording, _native.max_pool_recorded_jvp, _native.max_pool_recorded_vjp
+        return Record(np.dtype(f"u{size}"), forward(*pool), jvp(*pool), vjp(*pool))
 
     # ---- cases
 
