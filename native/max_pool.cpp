@@ -1,6 +1,5 @@
 // The greatest cell of each window, and where it is.
 #include "max_claims.hpp"
-#include "max_numbers.hpp"
 #include "max_one_window.hpp"
 #include "max_planes.hpp"
 #include "max_scatter.hpp"
@@ -109,10 +108,7 @@ void max_pool(const Pool& pool, i64 planes, const T* x, T* y, i64* index) {
 }
 
 template <class T, class R>
-void max_pool_recording(const Pool& pool, i64 planes, const T* x, T* y, R* numbers) {
-    if (planes == 0 || pool.cells_out == 0) return;
-    if constexpr (sizeof(R) == 1)
-        if (Numbers<T>::suits(pool)) return Numbers<T>(pool, x, planes)(planes, y, numbers);
+void max_pool_numbers(const Pool& pool, i64 planes, const T* x, T* y, R* numbers) {
     max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T* v, const auto* place) {
         const i64 at = p * pool.cells_out + o;
         if (y) std::memcpy(y + at, v, count * sizeof(T));
@@ -191,10 +187,10 @@ void max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T
 
 template void max_pool<float>(const Pool&, i64, const float*, float*, i64*);
 template void max_pool<double>(const Pool&, i64, const double*, double*, i64*);
-template void max_pool_recording<float, std::uint8_t>(const Pool&, i64, const float*, float*, std::uint8_t*);
-template void max_pool_recording<float, std::uint32_t>(const Pool&, i64, const float*, float*, std::uint32_t*);
-template void max_pool_recording<double, std::uint8_t>(const Pool&, i64, const double*, double*, std::uint8_t*);
-template void max_pool_recording<double, std::uint32_t>(const Pool&, i64, const double*, double*, std::uint32_t*);
+template void max_pool_numbers<float, std::uint8_t>(const Pool&, i64, const float*, float*, std::uint8_t*);
+template void max_pool_numbers<float, std::uint32_t>(const Pool&, i64, const float*, float*, std::uint32_t*);
+template void max_pool_numbers<double, std::uint8_t>(const Pool&, i64, const double*, double*, std::uint8_t*);
+template void max_pool_numbers<double, std::uint32_t>(const Pool&, i64, const double*, double*, std::uint32_t*);
 template void max_pool_jvp<float>(const Pool&, i64, const float*, const float*, float*, Ties);
 template void max_pool_jvp<double>(const Pool&, i64, const double*, const double*, double*, Ties);
 template void max_pool_vjp<float>(const Pool&, i64, const float*, const float*, float*, Ties);

@@ -1,10 +1,19 @@
-// Derivatives of the greatest cells of windows from a record of the winners: their numbers in their windows. They never read
-// the input.
+// The greatest cell of each window with a record of the winners, their numbers in their windows; and derivatives that are made
+// of the record and never read the input.
+#include "max_numbers.hpp"
 #include "max_scatter.hpp"
 #include "max_winners.hpp"
 #include "operators.hpp"
 
 namespace lunette::LN_ISA {
+
+template <class T, class R>
+void max_pool_recording(const Pool& pool, i64 planes, const T* x, T* y, R* numbers) {
+    if (planes == 0 || pool.cells_out == 0) return;
+    if constexpr (sizeof(R) == 1)
+        if (Numbers<T>::suits(pool)) return Numbers<T>(pool, x, planes)(planes, y, numbers);
+    max_pool_numbers<T, R>(pool, planes, x, y, numbers);
+}
 
 template <class T, class R>
 void max_pool_recorded_jvp(const Pool& pool, i64 planes, const R* numbers, const T* t, T* dy) {
@@ -35,7 +44,8 @@ void max_pool_recorded_vjp(const Pool& pool, i64 planes, const R* numbers, const
     });
 }
 
-#define LN_RECORDED(T, R)                                                                        \
+#define LN_RECORDED(T, R)                                                                \
+    template void max_pool_recording<T, R>(const Pool&, i64, const T*, T*, R*);          \
     template void max_pool_recorded_jvp<T, R>(const Pool&, i64, const R*, const T*, T*); \
     template void max_pool_recorded_vjp<T, R>(const Pool&, i64, const R*, const T*, T*)
 LN_RECORDED(float, std::uint8_t);

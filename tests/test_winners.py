@@ -1,7 +1,7 @@
 """Records of winners: the first winner of every window, and the derivatives that are made of nothing else.
 
-The specification says which cell wins, and derivatives that look for the winners anew say what these must be: equal where
-a cell has one term at most, within the bound of a sum where it has more. LUNETTE_ISA chooses the instruction set.
+The specification says which cell wins, and derivatives that look for the winners anew say what these must be: equal
+where a cell has one term at most, within the bound of a sum where it has more. LUNETTE_ISA chooses the instruction set.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 import lunette as ln
 from configurations import random_case
 from lunette.arithmetic.error import gamma, height
-from lunette.array import bound_of, defaults_of
+from lunette.array import Recorder, defaults_of, recorder_of, resolve_named
 from lunette.number import Array, cells_of, place
 from lunette.op import Case
 from lunette.ops import ALL, AdaptiveMaxPool, GlobalMaxPool, MaxPool
-from lunette.recording import Recorder, recorder_of
 
 KINDS = (MaxPool, AdaptiveMaxPool, GlobalMaxPool)
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in KINDS for k, c in kind.cases.items()]
@@ -78,7 +77,7 @@ def check(kind: type[MaxPool], case: Case, dtype: Any, seed: int, batch: tuple[i
     value, numbers = made.forward(x)
     assert value.dtype == x.dtype and value.shape == numbers.shape == y.shape
     assert bits(value) == bits(y)
-    op = bound_of(kind.name, case.shapes, case.options, lead=1).op
+    op = resolve_named(kind.name, case.shapes, case.options, lead=1).op
     assert isinstance(op, MaxPool)
     assert numbers.dtype == (np.uint8 if widest(op, case) <= 256 else np.uint32)
     for at in np.ndindex(batch):
@@ -204,11 +203,11 @@ def test_numbers_that_no_window_has_harm_nothing() -> None:
     for case in (wide(2, 6, 9, kernel=(3, 3), stride=2, padding=1), wide(1, 30, 30, kernel=(20, 20), stride=3)):
         made = recorder(MaxPool, case, case.shapes[0], np.float32)
         assert made is not None
-        g = np.ones(made.bound.out, np.float32)
+        g = np.ones(made.resolved.out, np.float32)
         for number in (255, np.iinfo(made.record.dtype).max):
-            wrong = np.full(made.bound.out, number, made.record.dtype)
+            wrong = np.full(made.resolved.out, number, made.record.dtype)
             assert made.vjp(wrong, g).shape == case.shapes[0]
-            assert made.jvp(wrong, np.ones(case.shapes[0], np.float32)).shape == made.bound.out
+            assert made.jvp(wrong, np.ones(case.shapes[0], np.float32)).shape == made.resolved.out
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
@@ -218,4 +217,4 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         made.forward(np.zeros((1, 4, 5), np.float32))
     with pytest.raises(ValueError, match="do not fit"):
         made.vjp(np.zeros((1, 2, 2), np.uint32), np.zeros((1, 2, 2), np.float32))
-    assert prod(made.bound.out) == 4
+    assert prod(made.resolved.out) == 4

@@ -50,7 +50,7 @@ def case(*shapes: Shape, **options: Any) -> Case:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Kernels that keep a record beside the value, cell by cell, and derivatives made of it, which never read the arrays.
+    """Kernels that keep a record beside the value, cell by cell, and derivatives made of it that never read the arrays.
 
     The record of an operator that selects is the number of every winner among the cells of its window.
     """

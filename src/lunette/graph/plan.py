@@ -41,7 +41,7 @@ def simplified(graph: Graph, fold: bool = True) -> Graph:
     new = Graph()
     place: list[int] = []
     seen: dict[Any, int] = {}
-    needed = _needed(graph)
+    needed = needed_nodes(graph)
     uses = _uses(graph, needed)
     for at, n in enumerate(graph.nodes):
         if at not in needed:
@@ -91,7 +91,7 @@ def shape_only(graph: Graph, n: Node, seen: dict[Any, int]) -> int:
     return seen[key]
 
 
-def _needed(graph: Graph) -> set[int]:
+def needed_nodes(graph: Graph) -> set[int]:
     """The nodes whose values outputs depend on, and all inputs."""
     needed = set(graph.outputs) | set(graph.input_ids())
     for at in range(len(graph.nodes) - 1, -1, -1):
@@ -112,6 +112,11 @@ def _uses(graph: Graph, needed: set[int]) -> list[int]:
     return uses
 
 
+def is_operator(n: Node) -> bool:
+    """Whether a node is something to apply to arrays; records of winners exist inside of programs only."""
+    return n.kind is not None and not issubclass(n.kind, FirstWinners | VjpFromWinners)
+
+
 FOLD_LIMIT = 1 << 20
 """Constants are not made larger than this many cells, unless they were: a program should not outgrow its graph."""
 
@@ -119,9 +124,7 @@ FOLD_LIMIT = 1 << 20
 def _folded(graph: Graph, n: Node, inputs: Sequence[int | None]) -> Array | None:
     """The value of a node all of whose inputs are constants."""
     arrays = [None if i is None else graph.nodes[i].value for i in inputs]
-    if n.kind is not None and issubclass(n.kind, FirstWinners | VjpFromWinners):
-        return None  # they are parts of a step, not operators on arrays
-    if any(i is not None and a is None for i, a in zip(inputs, arrays, strict=True)) or prod(n.shape) > FOLD_LIMIT:
+    if not is_operator(n) or any(i is not None and a is None for i, a in zip(inputs, arrays, strict=True)) or prod(n.shape) > FOLD_LIMIT:
         return None
     assert n.kind is not None
     y: Array = apply(n.kind, arrays, "fast", *n.options)
@@ -283,9 +286,19 @@ def kernel_of(n: Node) -> _native.Task:
     return kernel
 
 
+def by_kernel(n: Node, operands: Sequence[Any]) -> Array:
+    """What a node that is no operator makes of arrays."""
+    assert n.resolved is not None
+    y: Array = np.empty(n.shape, n.dtype)
+    kernel = n.op.kernels(operands[-1].dtype, prod(n.resolved.batch), n.resolved.shapes).forward
+    assert kernel is not None
+    kernel(*operands, y)
+    return y
+
+
 def make_steps(graph: Graph, fuse: bool = True) -> Steps:
     """Nodes as tasks; reshapes as nothing; what can be fused, fused."""
-    needed = _needed(graph)
+    needed = needed_nodes(graph)
     uses, readers = _uses(graph, needed), _readers(graph, needed)
     plan = Steps(graph, [], {})
     done: set[int] = set()
@@ -316,12 +329,12 @@ def make_steps(graph: Graph, fuse: bool = True) -> Steps:
 def _recording(graph: Graph, readers: Sequence[Sequence[int]], at: int, done: set[int]) -> Step | None:
     """A max pool, and the record of its winners, which another node asks for."""
     n = graph.nodes[at]
-    assert n.bound is not None and n.kind is not None and n.inputs[0] is not None
+    assert n.resolved is not None and n.kind is not None and n.inputs[0] is not None
     kind = winners_of(n.kind)  # type: ignore[arg-type]
     for k in readers[n.inputs[0]]:
         if graph.nodes[k].kind is kind and graph.nodes[k].options == n.options:
             done.add(k)
-            record = n.op.kernels(n.dtype, prod(n.bound.batch), n.bound.shapes).record
+            record = n.op.kernels(n.dtype, prod(n.resolved.batch), n.resolved.shapes).record
             assert record is not None
             return Step(record.forward, reads(n), at, at, flops_of(n), covers=[at, k], beside=(k,))
     return None

@@ -13,7 +13,8 @@ from lunette.array import FLOAT, HALF, from_numpy, integers_to_numpy, one_kind, 
 from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, shown
 from lunette.graph.graph import Graph, Node, Var, short
 from lunette.graph.interval_plan import IntervalPlan
-from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
+from lunette.graph.plan import bytes_of, by_kernel, is_operator, make_steps, place, reads, shape_only, simplified
+from lunette.graph.recording import with_records
 from lunette.number import OBJECT, Array, Interval, allocate, as_dtype, cells_of, each, is_real
 from lunette.op import Op, apply, check_name
 from lunette.ops.glue import dtype_name
@@ -88,6 +89,8 @@ class Program:
                 if bytes_of(n) > 1 << 48:  # which kernels cannot even count
                     allocate(n.shape, n.dtype, "a result")
         simple = simplified(self.graph, self.fuse)
+        if self.fuse:
+            simple, _ = with_records(simple)
         steps = make_steps(simple, self.fuse)
         nodes = simple.nodes
         arguments: dict[int, int] = {}
@@ -125,8 +128,7 @@ class Program:
         with error_context("Graph.compile"):
             allocate((memory.arena,), np.dtype(np.int8), "an arena of intermediate results")
         listed = [
-            (s.task, [-1 if r is None else memory.slot_of[steps.root(r)] for r in s.arguments])
-            for s in steps.steps
+            (s.task, [-1 if r is None else memory.slot_of[steps.root(r)] for r in s.arguments]) for s in steps.steps
         ]
         self._plan = _native.Plan(listed, memory.slots, sizes, memory.arena)
         self._memory, self._steps, self._simple = memory, steps, simple
@@ -247,6 +249,9 @@ class Program:
                     a = np.asarray(as_dtype(a, n.dtype), n.dtype) if down is None else outward.end(a, n.dtype, down)
                 if isinstance(a, np.ndarray) and n.dtype.kind == "f" and a.dtype.kind in "iubc":
                     check_input_dtype(n, a.dtype)
+                if n.dtype.kind == "u":  # a record of winners, of our own making
+                    arrays.append(np.require(a, n.dtype, ["C", "A"]))
+                    continue
                 t = integers_to_numpy(a, str(n.name)) if n.dtype == np.int64 else to_numpy(a, str(n.name))
                 if t.array.shape != n.shape:
                     need = f"{n.name} of shape {n.shape}"
@@ -277,7 +282,7 @@ class Program:
 
         def compute(n: Node, operands: list[Any]) -> Any:
             assert n.kind is not None
-            y = apply(n.kind, operands, "fast", *n.options)
+            y = apply(n.kind, operands, "fast", *n.options) if is_operator(n) else by_kernel(n, operands)
             look(n.kind, operands, y, n.line)
             return y
 
@@ -480,6 +485,10 @@ def _vjp_graphs(graph: Graph) -> tuple[Graph, Graph, list[int]]:
     split = len(joint.nodes)
     cotangents = [joint.input(v.shape, v.dtype, joint.unused(f"cotangent_{at}")) for at, v in enumerate(y)]
     gradients = [_as_var(joint, g).id for g in pullback(list(cotangents))]
+    joint.outputs = [*results, *gradients]
+    joint, went = with_records(joint)
+    results, gradients, split = [went[i] for i in results], [went[i] for i in gradients], went[split]
+    primals = [Var(joint, went[v.id]) for v in primals]
 
     needed: set[int] = set(gradients)
     for at in range(len(joint.nodes) - 1, split - 1, -1):

@@ -12,14 +12,16 @@ from typing import Any
 
 from lunette.array import KERNEL_RANK
 from lunette.graph.graph import Graph, Node
-from lunette.op import Record, bind
+from lunette.graph.plan import needed_nodes
+from lunette.op import Record, resolve
 from lunette.ops import MaxPool
 from lunette.ops.derivative import Vjp
 from lunette.ops.winners import vjp_from, winners_of
 
 
-def with_records(graph: Graph, needed: set[int]) -> tuple[Graph, list[int]]:
-    """The same function with records where the values of a pool and of its VJP are both needed, and where nodes went."""
+def with_records(graph: Graph) -> tuple[Graph, list[int]]:
+    """The same function, with records where the values of a pool and of its VJP are needed; and where nodes went."""
+    needed = needed_nodes(graph)
     pools = {_key(n): at for at, n in enumerate(graph.nodes) if at in needed and _is_pool(n)}
     asked: dict[int, tuple[Record, list[int]]] = {}
     for at, n in enumerate(graph.nodes):
@@ -62,13 +64,13 @@ def _key(n: Node) -> Any:
 
 def _record(n: Node) -> Record | None:
     """What a pool can keep, if anything."""
-    assert n.bound is not None
-    if (n.bound.d or 0) > KERNEL_RANK:
+    assert n.resolved is not None
+    if (n.resolved.d or 0) > KERNEL_RANK:
         return None
-    return n.bound.op.kernels(n.dtype, prod(n.bound.batch), n.bound.shapes).record
+    return n.op.kernels(n.dtype, prod(n.resolved.batch), n.resolved.shapes).record
 
 
 def _node(graph: Graph, kind: Any, like: Node, inputs: tuple[int | None, ...]) -> Node:
     """A node with the options and the dtype of another."""
-    bound = bind(kind, [None if i is None else graph.nodes[i].shape for i in inputs], 2, like.options)
-    return Node(bound.out, like.dtype, kind, like.options, inputs, bound, line=like.line)
+    resolved = resolve(kind, [None if i is None else graph.nodes[i].shape for i in inputs], 2, like.options)
+    return Node(resolved.out, like.dtype, kind, like.options, inputs, resolved, line=like.line)

@@ -35,13 +35,14 @@ from typing import Any, Final
 import numpy as np
 import optree
 
-from lunette.array import FLOAT, from_numpy, to_numpy
+from lunette.array import FLOAT, Recorder, from_numpy, recorder_of, to_numpy, wants_indices
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown, sign
 from lunette.graph.graph import Graph, Var, line_of_the_user
 from lunette.graph.program import Program, refuse_nan
 from lunette.graph.value import Value
-from lunette.number import OBJECT, Interval, is_real
+from lunette.number import OBJECT, Array, Interval, is_real
 from lunette.op import Op, apply
+from lunette.ops import MaxPool
 from lunette.ops.binary import add
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import dtype_name, lift, shape_of
@@ -299,7 +300,8 @@ def zeros_like(value: Any) -> Any:
 # ---- reverse mode
 
 
-_Step = tuple[type[Op], str, tuple[Any, ...], tuple[Any, ...], Any, list[int]]
+_Step = tuple[type[Op], str, tuple[Any, ...], tuple[Any, ...], Any, list[int], "_Winners | None"]
+_Winners = tuple[Recorder, Array]
 
 
 class Tape:
@@ -318,11 +320,14 @@ class Tape:
             g = cotangents[at]
             if g is None:
                 continue
-            kind, arithmetic, options, primals, y, sources = self.steps[at - inputs]
+            kind, arithmetic, options, primals, y, sources, winners = self.steps[at - inputs]
             for wrt, source in enumerate(sources):
                 if source < 0:
                     continue
-                if arithmetic == "fast":
+                if winners is not None and type(g) is np.ndarray:
+                    recorder, numbers = winners
+                    part = recorder.vjp(numbers, g)
+                elif arithmetic == "fast":
                     part = kind.pull(options, primals, y, g, wrt)
                 else:
                     part = _in(arithmetic, partial(kind.pull, options, wrt=wrt), primals, y, g)
@@ -348,14 +353,28 @@ class ReverseTracer(Tracer):
             mine = type(o) is ReverseTracer and o.level == level
             values.append(o.value if mine else o)
             sources.append(o.at if mine else -1)
-        y = apply(kind, values, arithmetic, *options)
+        winners = None
+        recorder = _recorder(kind, values[0], options) if arithmetic == "fast" and issubclass(kind, MaxPool) else None
+        if recorder is None:
+            y = apply(kind, values, arithmetic, *options)
+        else:
+            y, numbers = recorder.forward(values[0])
+            winners = recorder, numbers
         index: list[Any] = []
         if type(y) is tuple:
             y, *index = y
         steps = tape.steps
         boxed = ReverseTracer(y, tape, tape.inputs + len(steps), level)
-        steps.append((kind, arithmetic, options, tuple(values), y, sources))
+        steps.append((kind, arithmetic, options, tuple(values), y, sources, winners))
         return (boxed, *index) if index else boxed
+
+
+def _recorder(kind: type[MaxPool], x: Any, options: tuple[Any, ...]) -> Recorder | None:
+    """What keeps the winners of a pool for the way back, instead of finding them anew in x; None: nothing can."""
+    if type(x) is not np.ndarray or x.dtype not in FLOAT or not (x.flags.c_contiguous and x.flags.aligned):
+        return None
+    found = recorder_of(kind, x.shape, x.dtype, options)
+    return None if found is None or wants_indices(found.resolved.op) else found
 
 
 def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
