@@ -5,26 +5,40 @@
 namespace lunette::LN_ISA {
 namespace {
 
-// Bytes of numbers below 256, one to each lane.
+// Bytes of numbers below 256, one to each lane. (Compilers convert vectors of few bytes one by one.)
 template <class T>
 inline Vec<Int<T>, lanes<T>> load_numbers(const std::uint8_t* p) {
-    return __builtin_convertvector(load<lanes<T>>(p), Vec<Int<T>, lanes<T>>);
+    using V = Vec<Int<T>, lanes<T>>;
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4) return bits<V>(_mm512_cvtepu8_epi32(bits<__m128i>(load<16>(p))));
+    else return bits<V>(_mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+    if constexpr (sizeof(T) == 4) return bits<V>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+    else return bits<V>(_mm256_cvtepu8_epi64(_mm_loadu_si32(p)));
+#else
+    V v;
+    for (int l = 0; l < lanes<T>; ++l) v[l] = p[l];
+    return v;
+#endif
 }
 template <class T>
 inline void store_numbers(std::uint8_t* p, Vec<Int<T>, lanes<T>> v) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4) store<16>(p, bits<Vec<std::uint8_t, 16>>(_mm512_cvtepi32_epi8(bits<__m512i>(v))));
+    else _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm512_cvtepi64_epi8(bits<__m512i>(v)));
+#elif defined(__AVX2__)
     const __m256i low = _mm256_set1_epi64x(sizeof(T) == 4 ? 0x0c080400 : 0x0800);  // the low bytes of each half
     const __m256i packed = _mm256_shuffle_epi8(bits<__m256i>(v), low);
     const auto a = _mm256_castsi256_si128(packed), b = _mm256_extracti128_si256(packed, 1);
     if constexpr (sizeof(T) == 4) _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi32(a, b));
     else _mm_storeu_si32(p, _mm_unpacklo_epi16(a, b));
 #else
-    store<lanes<T>>(p, __builtin_convertvector(v, Vec<std::uint8_t, lanes<T>>));
+    for (int l = 0; l < lanes<T>; ++l) p[l] = static_cast<std::uint8_t>(v[l]);
 #endif
 }
 
-// For windows of a few cells: L outputs of a row look at every cell of their windows, one after the other. Cells that are
-// absent are -inf to them, which is greater than nothing, and every search begins with the first cell that is there.
+// For windows of a few cells: L outputs of a row look at every cell of their windows, one after the other. -inf is greater than
+// nothing, so where all cells are, the first wins.
 template <class T>
 class Numbers {
     using I = Int<T>;
@@ -78,77 +92,55 @@ private:
         const i64 q0 = outer == 0 ? o0 : 0, q1 = outer == 0 ? o1 : ax_.m;
         for (i64 at = o0 * rest; at < end; at += q1 - q0) {
             const T* from = x + rows.look(pool_.axes, outer, size_, o);
-            row<S, K>(from, rows, q0, q1, y ? y + at : nullptr, numbers + at, end - at);
+            Row to{from, rows.at, rows.many, q0, q1, y ? y + at : nullptr, numbers + at, end - at};
+            if (K > 1 && rows.many == K) row<S, K, K>(to);
+            else row<S, K, 0>(to);
             for (int a = outer - 1; a >= 0 && ++o[a] == pool_.axes[a].m && a > 0; --a) o[a] = 0;
         }
     }
 
-    // The outputs q0..q1-1 of a row whose windows have these rows of inputs. `left` outputs may be written from here on:
-    // what is written too much is written again.
-    template <int S, int K>
-    void row(const T* x, const WindowRows& rows, i64 q0, i64 q1, T* y, std::uint8_t* numbers, i64 left) const {
-        for (i64 q = q0; q < q1; q += L) {
-            if (q + L > q1 && q1 - q0 >= L) q = q1 - L;
-            Found found = window<S, K>(x, rows, q);
-            const i64 to = q - q0;
-            if (to + L <= left) {
-                if (y) store<L>(y + to, found.best);
-                store_numbers<T>(numbers + to, found.number);
-            } else {
-                for (i64 l = 0; l < q1 - q; ++l) {
-                    if (y) y[to + l] = found.best[l];
-                    numbers[to + l] = static_cast<std::uint8_t>(found.number[l]);
-                }
-            }
-        }
-    }
-
-    struct Found {
-        Vec<T, L> best;
-        Vec<I, L> number;
-        bool nan;
+    // The outputs q0..q1-1 of a row, whose windows have `many` rows of inputs, `at` from x. `left` outputs may be written
+    // from y and numbers on: what is written too much is written again.
+    struct Row {
+        const T* x;
+        const i64* at;
+        i64 many, q0, q1;
+        T* y;
+        std::uint8_t* numbers;
+        i64 left;
     };
 
-    // The windows of L outputs.
-    template <int S, int K>
-    [[gnu::always_inline]] inline Found window(const T* x, const WindowRows& rows, i64 q) const {
-        const i64 stride = S ? S : ax_.stride, taps = K ? K : ax_.taps, step = K ? 1 : ax_.step;
-        const i64 first = ax_.start + q * stride, last = first + (L - 1) * stride + (taps - 1) * step;
-        if (first >= 0 && last < ax_.n && (S < 2 || readable(x, rows, first, last))) {
-            Found found = look<S, K, false, false, false>(x, rows, first);
-            return found.nan ? look<0, 0, true, false, true>(x, rows, first) : found;
-        }
-        if (S == 0 || !readable(x, rows, first, last)) return look<0, 0, true, true, true>(x, rows, first);
-        Found found = look<S, K, true, false, false>(x, rows, first);
-        return found.nan ? look<0, 0, true, true, true>(x, rows, first) : found;
+    template <int S, int K, int R>
+    void row(const Row& row) const {
+        const i64 stride = S ? S : ax_.stride, span = ((K ? K : ax_.taps) - 1) * (K ? 1 : ax_.step) + 1;
+        const i64 f0 = std::clamp(ax_.full_lo, row.q0, row.q1), f1 = std::clamp(ax_.full_hi, f0, row.q1);
+        // Where the last vector of outputs may begin: it reads no further than the array, and writes no further than `left`.
+        const i64 room = cells_ - (row.x - x_) - row.at[row.many - 1] - (stride - 1) - ax_.start - span;
+        i64 last = room < 0 ? -1 : std::min(room / stride - (L - 1), row.q0 + row.left - L), q = f0;
+        if (f1 - f0 >= L) last = std::min(last, f1 - L);
+        Vec<I, L> odd{};
+        for (; q < f1 && q <= last; q += L) whole_windows<S, K, R>(row, q, odd);
+        if (q < f1 && f1 - L >= f0 && f1 - L <= last) whole_windows<S, K, R>(row, f1 - L, odd), q = f1;
+        if (any(odd)) q = f0;
+        for (i64 o = row.q0; o < f0; ++o) single(row, o);
+        for (; q < row.q1; ++q) single(row, q);
     }
 
-    // Whether whole vectors can be read where these windows are; those of stride S read S - 1 cells more.
-    bool readable(const T* x, const WindowRows& rows, i64 first, i64 last) const {
-        const i64 at = x - x_;
-        return at + first >= 0 && at + rows.at[rows.many - 1] + last + ax_.stride <= cells_;
-    }
-
-    template <int S, int K, bool clipped, bool singly, bool careful>
-    [[gnu::always_inline]] inline Found look(const T* x, const WindowRows& rows, i64 first) const {
+    // L windows that are not clipped. NaN is only told of.
+    template <int S, int K, int R>
+    [[gnu::always_inline]] inline void whole_windows(const Row& row, i64 q, Vec<I, L>& odd) const {
         const i64 stride = S ? S : ax_.stride, taps = K ? K : ax_.taps, step = K ? 1 : ax_.step;
-        const auto lane = iota<L, I>(0, 1) * static_cast<I>(stride) + static_cast<I>(first);
-        Found found{splat<L>(low), {}, false};
-        Vec<I, L> odd{}, next{};
-        Vec<T, L> before{};
-        I count = 0;
-        for (i64 r = 0; r < rows.many; ++r) {
-            const T* from = x + rows.at[r] + first;
-            Vec<T, L> cells[S < 2 ? 1 : S];
-            for (i64 k = 0; k < taps; ++k, ++count) {
+        const T* x = row.x + ax_.start + q * stride;
+        const i64 many = R ? R : row.many;
+        Vec<T, L> best = splat<L>(low);
+        Vec<I, L> number{};
+        for (i64 r = 0; r < many; ++r) {
+            const T* from = x + row.at[r];
+            Vec<T, L> cells[S < 2 ? 1 : S], before;
+            for (i64 k = 0; k < taps; ++k) {
                 Vec<T, L> v;
-                Vec<I, L> there;
-                if constexpr (clipped) {
-                    const auto cell = lane + static_cast<I>(k * step);
-                    there = (cell >= I(0)) & (cell < static_cast<I>(ax_.n));
-                }
                 if constexpr (S == 0) {
-                    for (int l = 0; l < L; ++l) v[l] = !singly || there[l] ? from[k * step + l * stride] : low;
+                    for (int l = 0; l < L; ++l) v[l] = from[k * step + l * stride];
                 } else if constexpr (S == 1) {
                     v = load<L>(from + k * step);
                 } else if constexpr (K > 0) {
@@ -158,24 +150,28 @@ private:
                     take_apart<S, L>(from + k * step, cells);
                     v = cells[0];
                 }
-                if constexpr (clipped) v = there ? v : splat<L>(low);
-                if constexpr (!careful) {
-                    if (k % 2) odd |= either_nan(before, v);
-                    else if (k + 1 == taps) odd |= either_nan(v, v);
-                    before = v;
-                }
-                if (!clipped && count == 0) {
-                    found.best = v;
-                    continue;
-                }
-                const auto later = later_wins<careful>(found.best, v);
-                found.best = later ? v : found.best;
-                if constexpr (clipped) found.number = later ? next : found.number, next -= there;
-                else found.number = later ? splat<L>(count) : found.number;
+                if (k % 2) odd |= either_nan(before, v);
+                else if (k + 1 == taps) odd |= either_nan(v, v);
+                before = v;
+                const auto later = v > best;
+                best = later ? v : best, number = later ? splat<L>(static_cast<I>(r * taps + k)) : number;
             }
         }
-        if constexpr (!careful) found.nan = any(odd);
-        return found;
+        if (row.y) store<L>(row.y + (q - row.q0), best);
+        store_numbers<T>(row.numbers + (q - row.q0), number);
+    }
+
+    // One window, which may be clipped, lie at the end of the array, or hold NaN.
+    void single(const Row& row, i64 q) const {
+        T best = low;
+        i64 number = 0, next = 0;
+        for (i64 r = 0; r < row.many; ++r) {
+            const T* x = row.x + row.at[r] + ax_.first[q];
+            for (i64 k = 0; k < ax_.count[q]; ++k, ++next)
+                if (later_wins<true>(best, x[k * ax_.step])) best = x[k * ax_.step], number = next;
+        }
+        if (row.y) row.y[q - row.q0] = best;
+        row.numbers[q - row.q0] = static_cast<std::uint8_t>(number);
     }
 
     const Pool& pool_;

@@ -1,6 +1,6 @@
 // The greatest cell of each window with a record of the winners, their numbers in their windows; and derivatives that are made
 // of the record and never read the input.
-#include "max_numbers.hpp"
+#include "max_awards.hpp"
 #include "max_scatter.hpp"
 #include "max_winners.hpp"
 #include "operators.hpp"
@@ -34,6 +34,8 @@ void max_pool_recorded_jvp(const Pool& pool, i64 planes, const R* numbers, const
 template <class T, class R>
 void max_pool_recorded_vjp(const Pool& pool, i64 planes, const R* numbers, const T* g, T* dx) {
     if (planes == 0 || pool.cells_in == 0) return;
+    if constexpr (sizeof(R) == 1)
+        if (Awards<T>::suits(pool)) return Awards<T>(pool, planes, numbers, g)(planes, dx);
     constexpr i64 block_bytes = 16 << 10;  // of dx, zeroed and then added to
     const PoolAxis& ax = pool.axes[0];
     const i64 jump = std::max<i64>(1, ax.jump) * (pool.cells_in / ax.n) * static_cast<i64>(sizeof(T));
