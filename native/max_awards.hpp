@@ -210,7 +210,13 @@ private:
     [[gnu::always_inline]] static void finish(Vec<T, L>* sum, const Vec<I, L>* ever, T* to) {
         if constexpr (signs)
             for (int e = 0; e < S; ++e) sum[e] = ever[e] ? sum[e] : splat<L>(T(0));
-        interleave<S, false, T>(sum, to);
+        if constexpr (S == 2) {  // as interleave does, in registers
+            Vec<T, L> low, high;
+            zip<L>(sum[0], sum[1], low, high);
+            store<L>(to, low), store<L>(to + L, high);
+        } else {
+            interleave<S, false, T>(sum, to);
+        }
     }
 
     // Whole vectors of cells whose readers are not clipped: `R` rows of these, A and B asks of even and odd cells; 0: any.

@@ -121,7 +121,7 @@ private:
         Vec<I, L> odd{};
         for (; q < f1 && q <= last; q += L) whole_windows<S, K, R>(row, q, odd);
         if (q < f1 && f1 - L >= f0 && f1 - L <= last) whole_windows<S, K, R>(row, f1 - L, odd), q = f1;
-        if (any(odd)) q = f0;
+        q = any(odd) ? f0 : std::min(q, f1);
         for (i64 o = row.q0; o < f0; ++o) single(row, o);
         for (; q < row.q1; ++q) single(row, q);
     }

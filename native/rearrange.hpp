@@ -108,7 +108,7 @@ template <class T, class F>
 
 // S*L cells in order, of which v[e] has the cells e, e + S, e + 2*S, ...
 template <int S, class V>
-[[gnu::always_inline]] inline void interleave(const V* v, V* r) {
+inline void interleave(const V* v, V* r) {
     constexpr int L = sizeof(V) / sizeof(v[0][0]);
     if constexpr (S == 1) {
         r[0] = v[0];
@@ -121,7 +121,7 @@ template <int S, class V>
     }
 }
 template <int S, bool add, class T, int L = lanes<T>>
-[[gnu::always_inline]] inline void interleave(const Vec<T, L>* v, T* to) {
+inline void interleave(const Vec<T, L>* v, T* to) {
     Vec<T, L> r[S];
     interleave<S>(v, r);
     for (int e = 0; e < S; ++e) store<L>(to + e * L, add ? load<L>(to + e * L) + r[e] : r[e]);

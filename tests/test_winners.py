@@ -104,17 +104,15 @@ def alike(dx: Array, kind: type[MaxPool], x: Array, g: Array, options: dict[str,
     if not np.isfinite(g.astype(np.float64)).all() or set(np.unique(g.astype(np.float64))) <= {0.0, 1.0}:
         assert bits(dx) == bits(anew)  # nothing is rounded
         return
-    wide = np.float64 if x.dtype != np.float64 else np.longdouble
-    terms = vjp((x.astype(np.float64),), np.ones(g.shape), **options)[0]
-    sizes = vjp((x.astype(np.float64),), abs(g.astype(np.float64)), **options)[0]
+    terms, sizes = (vjp((x.astype(np.float64),), v, **options)[0] for v in (np.ones(g.shape), abs(g.astype(np.float64))))
     once = terms <= 1
     assert bits(dx[once]) == bits(anew[once])
-    info = ml_dtypes.finfo(x.dtype)
-    unit, bound = float(info.eps) / 2, float(gamma(height(int(terms.max(initial=0))), np.dtype(np.float32)))
-    if x.dtype == np.float64:
-        bound = float(gamma(height(int(terms.max(initial=0))), x.dtype))
-    both = 2 * bound * sizes + 2 * unit * sizes * (x.dtype.itemsize == 2) + 1e-300
-    assert (abs(dx.astype(wide) - anew.astype(wide)) <= both).all()
+    computed = np.finfo(np.float64 if x.dtype == np.float64 else np.float32)
+    unit = float(ml_dtypes.finfo(x.dtype).eps) / 2 if x.dtype.itemsize == 2 else 0.0  # half precision is rounded once more
+    most = height(int(terms.max(initial=0)))
+    off = (gamma(most, float(computed.eps) / 2) + unit) * sizes + most * float(computed.smallest_subnormal)
+    precise = np.longdouble if x.dtype == np.float64 else np.float64
+    assert (abs(dx.astype(precise) - anew.astype(precise)) <= 2 * off).all()
 
 
 @every_dtype
