@@ -24,7 +24,7 @@ public:
         i64 readers = 1;
         for (int a = 0; a + 1 < pool.rank; ++a) readers *= pool.transposed->axes[a].most;
         const i64 rows = pool.cells_in / ax.n;
-        return readers <= WindowRows::most && rows * readers <= most_readers && edge_cells(ax) <= most_edge;
+        return readers <= WindowRows::most && rows * readers <= most_readers && edge_cells(ax) * (pool.window / ax.most) <= most_edge;
     }
 
     Awards(const Pool& pool, i64 planes, const std::uint8_t* numbers, const T* g)
@@ -49,22 +49,25 @@ public:
             // (Where the arrays end, vectors at the end of a row are none of the plain ones.)
             const bool inside = t + most_ + L <= ax_.m && (t + L) * ax_.stride <= ax_.n;
             const bool plain = t >= plain_from_ && t < plain_to_ && inside;
-            for (i64 e = 0; !plain && e < ax_.stride; ++e)
-                for (i64 k = 0; k < asks_[e]; ++k) list_wanted(t, ask_[e][k]);
+            for (i64 row = 0; !plain && row < pool.window / ax_.most; ++row)
+                for (i64 e = 0; e < ax_.stride; ++e)
+                    for (i64 k = 0; k < asks_[e]; ++k) list_wanted(t, ask_[e][k], row);
         }
         if (pool.rank > 1) list_readers();
         else readers_.push_back({0, 0});
     }
 
     void operator()(i64 planes, T* dx) const {
+        const PoolAxis& top = back_.axes[0];
+        const i64 rest = pool_.cells_out / pool_.axes[0].m;
         over_parts(back_, planes, [&](i64 p0, i64 p1, i64 i0, i64 i1) {
+            i64 lo, hi;
+            cells_of(top, i0, i1, lo, hi);
             for (i64 p = p0; p < p1; ++p) {
-                i64 lo, hi;
-                cells_of(back_.axes[0], i0, i1, lo, hi);
-                const i64 rest = pool_.cells_out / pool_.axes[0].m;
                 const bool signs = has_negative_zero(g_ + p * pool_.cells_out + lo * rest, (hi - lo) * rest);
-                if (signs) any_stride<true>(p, i0, i1, dx + p * pool_.cells_in);
-                else any_stride<false>(p, i0, i1, dx + p * pool_.cells_in);
+                const i64 more = i0 == 0 && i1 == top.m ? (p1 - p - 1) * pool_.cells_in : 0;
+                if (signs) any_stride<true>(p, i0, i1, dx + p * pool_.cells_in, more);
+                else any_stride<false>(p, i0, i1, dx + p * pool_.cells_in, more);
             }
         });
     }
@@ -86,7 +89,7 @@ private:
 
     static i64 edge_cells(const PoolAxis& ax) {
         const i64 reach = 2 * (ax.taps * ax.step / ax.stride + ax.full_lo + ax.m - ax.full_hi) / L + 4;
-        return std::min(reach, ax.n / (ax.stride * L) + 1) * ax.taps * 2 * L;
+        return std::min(reach, ax.n / (ax.stride * L) + 1) * ax.taps * L;
     }
 
     bool asks_plain(i64 t) const {
@@ -98,49 +101,45 @@ private:
         return true;
     }
 
-    // At the ends of a row windows are clipped, or there are none: for L outputs, the numbers that are asked for are
-    // row * count + number. No byte is -1.
-    void list_wanted(i64 t, Ask ask) {
-        i64 number[L], count[L];
+    // At the ends of a row windows are clipped, or there are none: the numbers that L outputs are asked for. No byte is -1.
+    void list_wanted(i64 t, Ask ask, i64 row) {
         for (int l = 0; l < L; ++l) {
             const i64 o = t + ask.far + l;
             const bool there = o >= 0 && o < ax_.m;
             const i64 cell = ax_.start + o * ax_.stride + ask.tap * ax_.step;
             const bool reads = there && cell >= 0 && cell < ax_.n;
-            count[l] = reads ? ax_.count[o] : 0;
-            number[l] = reads ? (cell - ax_.first[o]) / ax_.step : -1;
+            wanted_.push_back(static_cast<I>(reads ? row * ax_.count[o] + (cell - ax_.first[o]) / ax_.step : -1));
         }
-        for (int l = 0; l < L; ++l) wanted_.push_back(static_cast<I>(count[l]));
-        for (int l = 0; l < L; ++l) wanted_.push_back(static_cast<I>(number[l]));
     }
 
     template <bool signs>
-    void any_stride(i64 plane, i64 i0, i64 i1, T* dx) const {
+    void any_stride(i64 plane, i64 i0, i64 i1, T* dx, i64 more) const {
         const i64 a = asks_[0], b = asks_[1];
-        if (ax_.stride == 1 && a == 3) part<1, 3, 0, signs>(plane, i0, i1, dx);
-        else if (ax_.stride == 1) part<1, 0, 0, signs>(plane, i0, i1, dx);
-        else if (ax_.stride == 2 && a == 1 && b == 1) part<2, 1, 1, signs>(plane, i0, i1, dx);
-        else if (ax_.stride == 2 && a == 1 && b == 2) part<2, 1, 2, signs>(plane, i0, i1, dx);
-        else if (ax_.stride == 2 && a == 2 && b == 1) part<2, 2, 1, signs>(plane, i0, i1, dx);
-        else if (ax_.stride == 2) part<2, 0, 0, signs>(plane, i0, i1, dx);
-        else part<4, 0, 0, signs>(plane, i0, i1, dx);
+        if (ax_.stride == 1 && a == 3) part<1, 3, 0, signs>(plane, i0, i1, dx, more);
+        else if (ax_.stride == 1) part<1, 0, 0, signs>(plane, i0, i1, dx, more);
+        else if (ax_.stride == 2 && a == 1 && b == 1) part<2, 1, 1, signs>(plane, i0, i1, dx, more);
+        else if (ax_.stride == 2 && a == 1 && b == 2) part<2, 1, 2, signs>(plane, i0, i1, dx, more);
+        else if (ax_.stride == 2 && a == 2 && b == 1) part<2, 2, 1, signs>(plane, i0, i1, dx, more);
+        else if (ax_.stride == 2) part<2, 0, 0, signs>(plane, i0, i1, dx, more);
+        else part<4, 0, 0, signs>(plane, i0, i1, dx, more);
     }
 
-    // The input cells i0..i1-1 of axis 0 of a plane. A and B are the numbers of asks of even and odd cells; 0: any.
+    // The input cells i0..i1-1 of axis 0 of a plane, behind which there are `more` that will be written later. A and B are the
+    // numbers of asks of even and odd cells; 0: any.
     template <int S, int A, int B, bool signs>
-    void part(i64 plane, i64 i0, i64 i1, T* dx) const {
+    void part(i64 plane, i64 i0, i64 i1, T* dx, i64 more) const {
         const i64 base = plane * pool_.cells_out;
         if (pool_.rank == 1) {  // parts of the one row begin with a vector
             const i64 width = S * L, end = i1 == ax_.n ? ax_.n : std::min(ax_.n, (i1 + width - 1) / width * width);
             i0 = (i0 + width - 1) / width * width;
-            return row<S, A, B, signs>({readers_.data(), 1, base}, i0, end, dx, end - i0);
+            return row<S, A, B, signs>({readers_.data(), 1, base}, i0, end, dx, end - i0 + more);
         }
         const i64 rows = pool_.cells_in / pool_.axes[0].n / ax_.n;
         T* const end = dx + i1 * rows * ax_.n;
         T* to = dx + i0 * rows * ax_.n;
         for (i64 i = i0 * rows; i < i1 * rows; ++i, to += ax_.n) {
             const Readers readers{readers_.data() + first_[i], first_[i + 1] - first_[i], base};
-            row<S, A, B, signs>(readers, 0, ax_.n, to, end - to);
+            row<S, A, B, signs>(readers, 0, ax_.n, to, end - to + more);
         }
     }
 
@@ -263,11 +262,11 @@ private:
         Vec<I, L> ever[S];
         for (int e = 0; e < S; ++e) sum[e] = splat<L>(signs ? -T(0) : T(0)), ever[e] = Vec<I, L>{};
         for (i64 r = 0; r < readers.many; ++r) {
-            const I* known = wanted;
+            const I* known = wanted + readers.list[r].row * ax_.taps * L;
             for (int e = 0; e < S; ++e)
-                for (i64 k = 0; k < (A == 0 ? asks_[e] : e == 0 ? A : B); ++k, known += 2 * L) {
+                for (i64 k = 0; k < (A == 0 ? asks_[e] : e == 0 ? A : B); ++k, known += L) {
                     const i64 o = readers.from(r) + t + ask_[e][k].far;
-                    const auto want = load<L>(known) * readers.list[r].row + load<L>(known + L);
+                    const auto want = load<L>(known);
                     if constexpr (guarded) {
                         T given[L] = {};
                         I number[L];

@@ -64,35 +64,39 @@ public:
     // y may be null.
     void operator()(i64 planes, T* y, std::uint8_t* numbers) const {
         over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
-            for (i64 p = p0; p < p1; ++p)
-                any_stride(p, o0, o1, y ? y + p * pool_.cells_out : nullptr, numbers + p * pool_.cells_out);
+            WindowRows rows;
+            const bool whole = o0 == 0 && o1 == pool_.axes[0].m;
+            for (i64 p = p0; p < p1; ++p) {
+                const i64 at = p * pool_.cells_out, more = whole ? (p1 - p - 1) * pool_.cells_out : 0;
+                any_stride(rows, p, o0, o1, y ? y + at : nullptr, numbers + at, more);
+            }
         });
     }
 
 private:
-    void any_stride(i64 plane, i64 o0, i64 o1, T* y, std::uint8_t* numbers) const {
+    void any_stride(WindowRows& rows, i64 plane, i64 o0, i64 o1, T* y, std::uint8_t* numbers, i64 more) const {
         const i64 k = ax_.step == 1 ? ax_.taps : 0;
         const T* x = x_ + plane * pool_.cells_in;
-        if (ax_.stride == 1 && k == 3) part<1, 3>(x, o0, o1, y, numbers);
-        else if (ax_.stride == 1) part<1, 0>(x, o0, o1, y, numbers);
-        else if (ax_.stride == 2 && k == 2) part<2, 2>(x, o0, o1, y, numbers);
-        else if (ax_.stride == 2 && k == 3) part<2, 3>(x, o0, o1, y, numbers);
-        else if (ax_.stride == 2) part<2, 0>(x, o0, o1, y, numbers);
-        else if (ax_.stride == 4 && k == 4) part<4, 4>(x, o0, o1, y, numbers);
-        else part<0, 0>(x, o0, o1, y, numbers);
+        if (ax_.stride == 1 && k == 3) part<1, 3>(rows, x, o0, o1, y, numbers, more);
+        else if (ax_.stride == 1) part<1, 0>(rows, x, o0, o1, y, numbers, more);
+        else if (ax_.stride == 2 && k == 2) part<2, 2>(rows, x, o0, o1, y, numbers, more);
+        else if (ax_.stride == 2 && k == 3) part<2, 3>(rows, x, o0, o1, y, numbers, more);
+        else if (ax_.stride == 2) part<2, 0>(rows, x, o0, o1, y, numbers, more);
+        else if (ax_.stride == 4 && k == 4) part<4, 4>(rows, x, o0, o1, y, numbers, more);
+        else part<0, 0>(rows, x, o0, o1, y, numbers, more);
     }
 
-    // The outputs o0..o1-1 of axis 0 of one plane, row by row. S is the inner stride, K the inner taps; 0: any.
+    // The outputs o0..o1-1 of axis 0 of one plane, row by row, behind which there are `more` that will be written later. S is
+    // the inner stride, K the inner taps; 0: any.
     template <int S, int K>
-    void part(const T* x, i64 o0, i64 o1, T* y, std::uint8_t* numbers) const {
+    void part(WindowRows& rows, const T* x, i64 o0, i64 o1, T* y, std::uint8_t* numbers, i64 more) const {
         const int outer = pool_.rank - 1;
         const i64 rest = pool_.cells_out / pool_.axes[0].m, end = o1 * rest;
-        WindowRows rows;
         i64 o[max_axes] = {o0};
         const i64 q0 = outer == 0 ? o0 : 0, q1 = outer == 0 ? o1 : ax_.m;
         for (i64 at = o0 * rest; at < end; at += q1 - q0) {
             const T* from = x + rows.look(pool_.axes, outer, size_, o);
-            Row to{from, rows.at, rows.many, q0, q1, y ? y + at : nullptr, numbers + at, end - at};
+            Row to{from, rows.at, rows.many, q0, q1, y ? y + at : nullptr, numbers + at, end - at + more};
             if (K > 1 && rows.many == K) row<S, K, K>(to);
             else row<S, K, 0>(to);
             for (int a = outer - 1; a >= 0 && ++o[a] == pool_.axes[a].m && a > 0; --a) o[a] = 0;
@@ -113,34 +117,41 @@ private:
     template <int S, int K, int R>
     void row(const Row& row) const {
         const i64 stride = S ? S : ax_.stride, span = ((K ? K : ax_.taps) - 1) * (K ? 1 : ax_.step) + 1;
-        const i64 f0 = std::clamp(ax_.full_lo, row.q0, row.q1), f1 = std::clamp(ax_.full_hi, f0, row.q1);
-        // Where the last vector of outputs may begin: it reads no further than the array, and writes no further than `left`.
-        const i64 room = cells_ - (row.x - x_) - row.at[row.many - 1] - (stride - 1) - ax_.start - span;
-        i64 last = room < 0 ? -1 : std::min(room / stride - (L - 1), row.q0 + row.left - L), q = f0;
-        if (f1 - f0 >= L) last = std::min(last, f1 - L);
+        // Vectors of outputs from `first` to `last` read no further than the array, and write no further than `left`.
+        const i64 before = (row.x - x_) + ax_.start, behind = cells_ - before - row.at[row.many - 1] - span - (stride - 1);
+        const i64 first = before < 0 ? (-before + stride - 1) / stride : 0;
+        const i64 last = behind < 0 ? -1 : std::min(behind / stride - (L - 1), row.q0 + row.left - L);
         Vec<I, L> odd{};
-        for (; q < f1 && q <= last; q += L) whole_windows<S, K, R>(row, q, odd);
-        if (q < f1 && f1 - L >= f0 && f1 - L <= last) whole_windows<S, K, R>(row, f1 - L, odd), q = f1;
-        q = any(odd) ? f0 : std::min(q, f1);
-        for (i64 o = row.q0; o < f0; ++o) single(row, o);
-        for (; q < row.q1; ++q) single(row, q);
+        for (i64 q = row.q0; q < row.q1; q += L) {
+            if (q + L > row.q1 && row.q1 - row.q0 >= L) q = row.q1 - L;
+            const i64 end = std::min(q + L, row.q1);
+            if (q < first || q > last)
+                for (i64 o = q; o < end; ++o) single(row, o);
+            else if (q >= ax_.full_lo && end <= ax_.full_hi) windows<S, K, R, false>(row, q, odd);
+            else windows<S, K, 0, true>(row, q, odd);
+        }
+        if (any(odd))
+            for (i64 q = row.q0; q < row.q1; ++q) single(row, q);
     }
 
-    // L windows that are not clipped. NaN is only told of.
-    template <int S, int K, int R>
-    [[gnu::always_inline]] inline void whole_windows(const Row& row, i64 q, Vec<I, L>& odd) const {
+    // L windows, in which absent cells are -inf. NaN is only told of.
+    template <int S, int K, int R, bool clipped>
+    [[gnu::always_inline]] inline void windows(const Row& row, i64 q, Vec<I, L>& odd) const {
         const i64 stride = S ? S : ax_.stride, taps = K ? K : ax_.taps, step = K ? 1 : ax_.step;
         const T* x = row.x + ax_.start + q * stride;
         const i64 many = R ? R : row.many;
+        const auto lane = iota<L, I>(0, 1) * static_cast<I>(stride) + static_cast<I>(ax_.start + q * stride);
         Vec<T, L> best = splat<L>(low);
-        Vec<I, L> number{};
+        Vec<I, L> number{}, next{};
         for (i64 r = 0; r < many; ++r) {
             const T* from = x + row.at[r];
-            Vec<T, L> cells[S < 2 ? 1 : S], before;
+            Vec<T, L> cells[S < 2 ? 1 : S], before{};
             for (i64 k = 0; k < taps; ++k) {
                 Vec<T, L> v;
                 if constexpr (S == 0) {
-                    for (int l = 0; l < L; ++l) v[l] = from[k * step + l * stride];
+                    T some[L];
+                    for (int l = 0; l < L; ++l) some[l] = from[k * step + l * stride];
+                    v = load<L>(some);
                 } else if constexpr (S == 1) {
                     v = load<L>(from + k * step);
                 } else if constexpr (K > 0) {
@@ -150,11 +161,18 @@ private:
                     take_apart<S, L>(from + k * step, cells);
                     v = cells[0];
                 }
+                Vec<I, L> there;
+                if constexpr (clipped) {
+                    const auto cell = lane + static_cast<I>(k * step);
+                    there = (cell >= I(0)) & (cell < static_cast<I>(ax_.n)), v = there ? v : splat<L>(low);
+                }
                 if (k % 2) odd |= either_nan(before, v);
                 else if (k + 1 == taps) odd |= either_nan(v, v);
                 before = v;
                 const auto later = v > best;
-                best = later ? v : best, number = later ? splat<L>(static_cast<I>(r * taps + k)) : number;
+                best = later ? v : best;
+                if constexpr (clipped) number = later ? next : number, next -= there;
+                else number = later ? splat<L>(static_cast<I>(r * taps + k)) : number;
             }
         }
         if (row.y) store<L>(row.y + (q - row.q0), best);
@@ -162,7 +180,7 @@ private:
     }
 
     // One window, which may be clipped, lie at the end of the array, or hold NaN.
-    void single(const Row& row, i64 q) const {
+    [[gnu::noinline]] void single(const Row& row, i64 q) const {
         T best = low;
         i64 number = 0, next = 0;
         for (i64 r = 0; r < row.many; ++r) {

@@ -62,6 +62,8 @@ class Record:
     """(record, *tangents, y)"""
     vjp: Any
     """(record, g, the cotangent of the first array)"""
+    pays: bool = True
+    """Whether a forward and a backward pass are faster with it than without."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Max pools that keep a record of their winners for the derivatives, which then never look at x again.
 
-    recorder = recorder_of(MaxPool, x.shape, x.dtype, options)   # None where there is no record to keep
+    recorder = recorder_of(MaxPool, x.shape, x.dtype, options)   # None: no record, or none that gains anything
     y, numbers = recorder.forward(x)
     dx = recorder.vjp(numbers, g)
     dy = recorder.jvp(numbers, t)
@@ -59,10 +59,17 @@ class Recorder:
             return y.astype(self.dtype)
 
 
-def recorder_of(kind: type[Op], shape: Shape, dtype: np.dtype[Any], options: tuple[Any, ...]) -> Recorder | None:
-    """The recorder of an operator, with its options in the order of `Op.of`; None where it keeps no record."""
+def recorder_of(
+    kind: type[Op], shape: Shape, dtype: np.dtype[Any], options: tuple[Any, ...], anyway: bool = False
+) -> Recorder | None:
+    """The recorder of an operator, with its options in the order of `Op.of`.
+
+    None where it keeps no record, or, unless it is wanted `anyway`, where finding winners anew is faster.
+    """
     resolved = RESOLVED.get(key_of(kind, ((shape, dtype),), "fast", options))
     if resolved is None:
         resolved = resolve_cached(kind, (np.broadcast_to(np.zeros((), dtype), shape),), "fast", options)
     record = resolved.kernels.record
-    return None if record is None else Recorder(resolved, record, shape, dtype)
+    if record is None or not (anyway or record.pays):
+        return None
+    return Recorder(resolved, record, shape, dtype)

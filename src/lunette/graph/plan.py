@@ -124,7 +124,11 @@ FOLD_LIMIT = 1 << 20
 def _folded(graph: Graph, n: Node, inputs: Sequence[int | None]) -> Array | None:
     """The value of a node all of whose inputs are constants."""
     arrays = [None if i is None else graph.nodes[i].value for i in inputs]
-    if not is_operator(n) or any(i is not None and a is None for i, a in zip(inputs, arrays, strict=True)) or prod(n.shape) > FOLD_LIMIT:
+    if (
+        not is_operator(n)
+        or any(i is not None and a is None for i, a in zip(inputs, arrays, strict=True))
+        or prod(n.shape) > FOLD_LIMIT
+    ):
         return None
     assert n.kind is not None
     y: Array = apply(n.kind, arrays, "fast", *n.options)

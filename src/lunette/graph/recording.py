@@ -63,11 +63,12 @@ def _key(n: Node) -> Any:
 
 
 def _record(n: Node) -> Record | None:
-    """What a pool can keep, if anything."""
+    """What a pool keeps, if there is something to gain."""
     assert n.resolved is not None
     if (n.resolved.d or 0) > KERNEL_RANK:
         return None
-    return n.op.kernels(n.dtype, prod(n.resolved.batch), n.resolved.shapes).record
+    record = n.op.kernels(n.dtype, prod(n.resolved.batch), n.resolved.shapes).record
+    return record if record is not None and record.pays else None
 
 
 def _node(graph: Graph, kind: Any, like: Node, inputs: tuple[int | None, ...]) -> Node:
