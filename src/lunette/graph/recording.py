@@ -11,15 +11,15 @@ from math import prod
 from typing import Any
 
 from lunette.array import KERNEL_RANK
-from lunette.graph.graph import Graph, Node
-from lunette.graph.plan import needed_nodes
+from lunette.graph.nodes import Node, Nodes
+from lunette.graph.simplify import needed_nodes
 from lunette.op import Record, resolve
 from lunette.ops import MaxPool
 from lunette.ops.derivative import Vjp
 from lunette.ops.winners import vjp_from, winners_of
 
 
-def with_records(graph: Graph) -> tuple[Graph, list[int]]:
+def with_records(graph: Nodes) -> tuple[Nodes, list[int]]:
     """The same function, with records where the values of a pool and of its VJP are needed; and where nodes went."""
     needed = needed_nodes(graph)
     pools = {_key(n): at for at, n in enumerate(graph.nodes) if at in needed and _is_pool(n)}
@@ -33,7 +33,7 @@ def with_records(graph: Graph) -> tuple[Graph, list[int]]:
     if not asked:
         return graph, list(range(len(graph.nodes)))
     records: dict[int, int] = {}  # of the VJPs that read them
-    new = Graph()
+    new = graph.empty()
     new.lines = graph.lines
     place: list[int] = []
     for at, n in enumerate(graph.nodes):
@@ -71,7 +71,7 @@ def _record(n: Node) -> Record | None:
     return record if record is not None and record.pays else None
 
 
-def _node(graph: Graph, kind: Any, like: Node, inputs: tuple[int | None, ...]) -> Node:
+def _node(graph: Nodes, kind: Any, like: Node, inputs: tuple[int | None, ...]) -> Node:
     """A node with the options and the dtype of another."""
     resolved = resolve(kind, [None if i is None else graph.nodes[i].shape for i in inputs], 2, like.options)
     return Node(resolved.out, like.dtype, kind, like.options, inputs, resolved, line=like.line)
