@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ from lunette.array import Recorder, defaults_of, recorder_of, resolve_named
 from lunette.number import Array, cells_of, place
 from lunette.op import Case
 from lunette.ops import ALL, AdaptiveMaxPool, GlobalMaxPool, MaxPool
+from lunette.ops.winners import vjp_from, winners_of
 
 KINDS = (MaxPool, AdaptiveMaxPool, GlobalMaxPool)
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in KINDS for k, c in kind.cases.items()]
@@ -166,12 +168,24 @@ def test_every_way_to_find_numbers(name: str, dtype: Any) -> None:
         check(MaxPool, GEOMETRIES[name], dtype, seed, ((), (3,), (1, 2))[seed % 3])
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_change_nothing(threads: int) -> None:
-    ln.set_num_threads(threads)
+def test_threads_change_nothing() -> None:
+    rng = np.random.default_rng(0)
     for shape in ((1, 400, 500), (40, 60, 60), (1, 300_000)):
         d = len(shape) - 1
-        check(MaxPool, wide(*shape, kernel=(3,) * d, stride=2, padding=1), np.float32, 6, ())
+        made = recorder(MaxPool, wide(*shape, kernel=(3,) * d, stride=2, padding=1), shape, np.float32)
+        assert made is not None
+        x = rng.standard_normal(shape, np.float32)
+        y, index = ln.max_pool(x, (3,) * d, stride=2, padding=1, return_indices=True)
+        g = rng.integers(-3, 4, y.shape).astype(np.float32)  # sums of these are exact
+        want = np.zeros((shape[0], prod(shape[1:])), np.float32)
+        for channel, at, share in zip(want, index.reshape(shape[0], -1), g.reshape(shape[0], -1), strict=True):
+            np.add.at(channel, at, share)
+        for threads in (1, 2, 3):
+            ln.set_num_threads(threads)
+            value, numbers = made.forward(x)
+            assert (value == y).all()
+            assert (made.vjp(numbers, g).reshape(want.shape) == want).all()
+            assert (made.jvp(numbers, x) == y).all()
 
 
 def test_bins_of_any_size_have_records() -> None:
@@ -220,3 +234,100 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="do not fit"):
         made.vjp(np.zeros((1, 2, 2), np.uint32), np.zeros((1, 2, 2), np.float32))
     assert prod(made.resolved.out) == 4
+
+
+# ---- who keeps records
+
+
+def pool(x: Any) -> Any:
+    return ln.max_pool(x, (3, 3), stride=2, padding=1)
+
+
+def squares(x: Any) -> Any:
+    y = pool(ln.relu(x))
+    return ln.sum(y * y)
+
+
+def image(seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal((2, 3, 14, 18)).astype(np.float32)
+
+
+def test_a_pullback_looks_at_the_record_and_not_at_x() -> None:
+    x = image()
+    y, pullback = ln.vjp(pool, x)
+    (want,) = ln.max_pool_vjp((x,), y, kernel=(3, 3), stride=2, padding=1)
+    x[...] = 0
+    assert np.allclose(pullback(y)[0], want, rtol=1e-6) and want.any()
+
+
+def test_where_no_record_pays_winners_are_found_anew() -> None:
+    x = image()
+    for options in ({"kernel": (5, 5), "stride": 1}, {"kernel": (2, 2), "ties": "all"}):
+        y, pullback = ln.vjp(lambda v, options=options: ln.max_pool(v, **options), x)  # type: ignore[misc]
+        assert (pullback(y)[0] == ln.max_pool_vjp((x,), y, **options)[0]).all()
+
+
+def test_derivatives_of_derivatives_need_x_again() -> None:
+    x, t = image(), image(1)
+    _, moved = ln.jvp(ln.grad(squares), (x,), (t,))
+    again = ln.jit(lambda x, t: ln.jvp(ln.grad(squares), (x,), (t,))[1])(x, t)
+    assert np.allclose(moved, again, rtol=1e-5, atol=1e-6) and moved.any()
+
+
+def test_indices_and_derivatives_at_once() -> None:
+    x = image()
+    y, pullback = ln.vjp(lambda v: ln.max_pool(v, (2, 2), return_indices=True)[0], x)
+    assert (pullback(y)[0] == ln.max_pool_vjp((x,), y, kernel=(2, 2))[0]).all()
+
+
+def steps(program: Any) -> list[str]:
+    return [line.text.partition("(")[0] for line in program.stats(repeat=1).nodes]
+
+
+def test_a_compiled_gradient_keeps_the_winners() -> None:
+    x = image()
+    both = ln.jit(ln.value_and_grad(squares))
+    value, gradient = both(x)
+    program = next(iter(both.programs.values()))[0]
+    assert "max_pool_vjp_from_winners" in steps(program) and "max_pool_vjp_x" not in steps(program)
+    plain = program.graph.copy()
+    anew = type(program)(plain, fuse=False)(x)
+    assert value == anew[0] and np.allclose(gradient, anew[1], rtol=1e-6)
+
+
+def test_a_program_and_its_pullback_hand_over_the_winners() -> None:
+    x = image()
+    program = ln.trace(pool, x).compile()
+    y, pullback = program.vjp(x)
+    want = ln.max_pool_vjp((x,), y, kernel=(3, 3), stride=2, padding=1)[0]
+    x[...] = 0
+    assert (y == program.vjp(image())[0]).all()
+    assert np.allclose(pullback(y)[0], want, rtol=1e-6) and want.any()
+
+
+def test_tensors_and_debugging_programs_hand_them_over_too() -> None:
+    x = image()
+    tensor = torch.from_numpy(x)
+    y, pullback = ln.trace(pool, x).compile().vjp(tensor)
+    (want,) = ln.trace(pool, x).compile(debug=True).vjp(x)[1](y.numpy())
+    assert (pullback(y)[0].numpy() == want).all() and want.any()
+
+
+def test_a_vjp_of_a_pool_whose_value_nobody_needs_finds_winners_anew() -> None:
+    program = ln.jit(ln.grad(lambda x: ln.sum(pool(x))))
+    x = image()
+    want = ln.max_pool_vjp((x,), np.ones_like(pool(x)), kernel=(3, 3), stride=2, padding=1)[0]
+    assert (program(x) == want).all()
+    assert steps(next(iter(program.programs.values()))[0]).count("max_pool") == 0
+
+
+def test_the_specification_of_the_two_steps_is_that_of_the_vjp() -> None:
+    for kind in KINDS:
+        for case in kind.cases.values():
+            case = first(case)
+            op = resolve_named(kind.name, case.shapes, case.options, lead=1).op
+            assert isinstance(op, MaxPool)
+            x = cells_of(np.random.default_rng(0).integers(-2, 3, case.shapes[0]).astype(object))
+            numbers = winners_of(kind)(op).spec(x)
+            g = cells_of(np.arange(1, numbers.size + 1).reshape(numbers.shape).astype(object))
+            assert (vjp_from(kind)(op).spec(x, numbers, g) == op.vjp((x,), g)[0]).all()
