@@ -5,13 +5,14 @@
 namespace lunette::LN_ISA {
 namespace {
 
-// Bytes of numbers below 256, one to each lane. (Compilers convert vectors of few bytes one by one.)
+// Bytes of numbers below 256, one to each lane. (Compilers convert vectors of few bytes one by one; GCC 12 warns of the forms
+// without a mask.)
 template <class T>
 inline Vec<Int<T>, lanes<T>> load_numbers(const std::uint8_t* p) {
     using V = Vec<Int<T>, lanes<T>>;
 #if defined(__AVX512F__)
-    if constexpr (sizeof(T) == 4) return bits<V>(_mm512_cvtepu8_epi32(bits<__m128i>(load<16>(p))));
-    else return bits<V>(_mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+    if constexpr (sizeof(T) == 4) return bits<V>(_mm512_maskz_cvtepu8_epi32(0xffff, bits<__m128i>(load<16>(p))));
+    else return bits<V>(_mm512_maskz_cvtepu8_epi64(0xff, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 #elif defined(__AVX2__)
     if constexpr (sizeof(T) == 4) return bits<V>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
     else return bits<V>(_mm256_cvtepu8_epi64(_mm_loadu_si32(p)));
@@ -24,8 +25,9 @@ inline Vec<Int<T>, lanes<T>> load_numbers(const std::uint8_t* p) {
 template <class T>
 inline void store_numbers(std::uint8_t* p, Vec<Int<T>, lanes<T>> v) {
 #if defined(__AVX512F__)
-    if constexpr (sizeof(T) == 4) store<16>(p, bits<Vec<std::uint8_t, 16>>(_mm512_cvtepi32_epi8(bits<__m512i>(v))));
-    else _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm512_cvtepi64_epi8(bits<__m512i>(v)));
+    const __m512i all = bits<__m512i>(v);
+    if constexpr (sizeof(T) == 4) store<16>(p, bits<Vec<std::uint8_t, 16>>(_mm512_maskz_cvtepi32_epi8(0xffff, all)));
+    else _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm512_maskz_cvtepi64_epi8(0xff, all));
 #elif defined(__AVX2__)
     const __m256i low = _mm256_set1_epi64x(sizeof(T) == 4 ? 0x0c080400 : 0x0800);  // the low bytes of each half
     const __m256i packed = _mm256_shuffle_epi8(bits<__m256i>(v), low);

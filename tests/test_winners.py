@@ -112,9 +112,8 @@ def alike(dx: Array, kind: type[MaxPool], x: Array, g: Array, options: dict[str,
     once = terms <= 1
     assert bits(dx[once]) == bits(anew[once])
     computed = np.finfo(np.float64 if x.dtype == np.float64 else np.float32)
-    unit = (
-        float(ml_dtypes.finfo(x.dtype).eps) / 2 if x.dtype.itemsize == 2 else 0.0
-    )  # half precision is rounded once more
+    # Half precision is rounded once more.
+    unit = float(limits(x.dtype).eps) / 2 if x.dtype.itemsize == 2 else 0.0
     most = height(int(terms.max(initial=0)))
     off = (gamma(most, float(computed.eps) / 2) + unit) * sizes + most * float(computed.smallest_subnormal)
     precise = np.longdouble if x.dtype == np.float64 else np.float64
@@ -263,7 +262,7 @@ def test_a_pullback_looks_at_the_record_and_not_at_x() -> None:
 def test_where_no_record_pays_winners_are_found_anew() -> None:
     x = image()
     for options in ({"kernel": (5, 5), "stride": 1}, {"kernel": (2, 2), "ties": "all"}):
-        y, pullback = ln.vjp(lambda v, options=options: ln.max_pool(v, **options), x)  # type: ignore[misc]
+        y, pullback = ln.vjp(lambda v, options=options: ln.max_pool(v, **options), x)
         assert (pullback(y)[0] == ln.max_pool_vjp((x,), y, **options)[0]).all()
 
 
@@ -280,6 +279,11 @@ def test_indices_and_derivatives_at_once() -> None:
     assert (pullback(y)[0] == ln.max_pool_vjp((x,), y, kernel=(2, 2))[0]).all()
 
 
+def compiled(function: Any) -> Any:
+    """The program of a compiled function that was called once."""
+    return next(iter(function.programs.values()))[0]
+
+
 def steps(program: Any) -> list[str]:
     return [line.text.partition("(")[0] for line in program.stats(repeat=1).nodes]
 
@@ -288,7 +292,7 @@ def test_a_compiled_gradient_keeps_the_winners() -> None:
     x = image()
     both = ln.jit(ln.value_and_grad(squares))
     value, gradient = both(x)
-    program = next(iter(both.programs.values()))[0]
+    program = compiled(both)
     assert "max_pool_vjp_from_winners" in steps(program) and "max_pool_vjp_x" not in steps(program)
     plain = program.graph.copy()
     anew = type(program)(plain, fuse=False)(x)
@@ -318,7 +322,7 @@ def test_a_vjp_of_a_pool_whose_value_nobody_needs_finds_winners_anew() -> None:
     x = image()
     want = ln.max_pool_vjp((x,), np.ones_like(pool(x)), kernel=(3, 3), stride=2, padding=1)[0]
     assert (program(x) == want).all()
-    assert steps(next(iter(program.programs.values()))[0]).count("max_pool") == 0
+    assert steps(compiled(program)).count("max_pool") == 0
 
 
 def test_the_specification_of_the_two_steps_is_that_of_the_vjp() -> None:

@@ -137,7 +137,7 @@ def _recording(reading: Reading, at: int) -> Step | None:
     """A max pool, and the record of its winners, which another node asks for."""
     n = reading.graph.nodes[at]
     assert n.resolved is not None and n.kind is not None and n.inputs[0] is not None
-    kind = winners_of(n.kind)  # type: ignore[arg-type]
+    kind = winners_of(n.kind)
     for k in reading.readers[n.inputs[0]]:
         if reading.graph.nodes[k].kind is kind and reading.graph.nodes[k].options == n.options:
             reading.done.add(k)

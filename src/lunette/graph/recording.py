@@ -48,7 +48,7 @@ def with_records(graph: Nodes) -> tuple[Nodes, list[int]]:
         if at in asked:
             assert n.kind is not None
             record, readers = asked[at]
-            made = _node(new, winners_of(n.kind), n, inputs)  # type: ignore[arg-type]
+            made = _node(new, winners_of(n.kind), n, inputs)
             records |= dict.fromkeys(readers, new.append(replace(made, dtype=record.dtype)).id)
     new.outputs = [place[i] for i in graph.outputs]
     return new, place

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette.number import Array, place, zero_of
+from lunette.number import Array, each, place, zero_of
 from lunette.op import Kernels, Shapes, cannot_derive, check_shape
 from lunette.ops.derivative import Derivative
 from lunette.ops.max_pool import MaxPool
@@ -83,8 +83,7 @@ class VjpFromWinners(Derivative):
                 i = view.places[won[c, at]]
                 dx[c, i] = given[c, at] if dx[c, i] is None else dx[c, i] + given[c, at]
         zero = zero_of(g)
-        dx[np.equal(dx, None)] = zero
-        return dx.reshape(x.shape)
+        return each(lambda v: zero if v is None else v, dx).reshape(x.shape)
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         record = self.op.kernels(dtype, batch, shapes[:1]).record
