@@ -935,10 +935,12 @@ def test_nothing_else_is_raised() -> None:
                     "undecided",
                     "cannot",
                     "cannot_derive",
+                    "missing",
                     "refuse",
                     "damaged",
                     "gone",
                     "SystemExit",
+                    "AttributeError",  # what Python asks of a module's __getattr__
                     *("Died", "Hung"),  # what happens to a worker of conform: caught there, and a verdict
                 ), (
                     path.name,

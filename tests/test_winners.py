@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import lunette as ln
 from configurations import random_case
-from lunette.arithmetic.error import gamma, height
+from lunette.arithmetic.error import float_info, gamma, height
 from lunette.array import Recorder, defaults_of, recorder_of, resolve_named
 from lunette.number import Array, cells_of, place
 from lunette.op import Case
@@ -113,7 +113,7 @@ def alike(dx: Array, kind: type[MaxPool], x: Array, g: Array, options: dict[str,
     assert bits(dx[once]) == bits(anew[once])
     computed = np.finfo(np.float64 if x.dtype == np.float64 else np.float32)
     # Half precision is rounded once more.
-    unit = float(limits(x.dtype).eps) / 2 if x.dtype.itemsize == 2 else 0.0
+    unit = float(float_info(x.dtype).eps) / 2 if x.dtype.itemsize == 2 else 0.0
     most = height(int(terms.max(initial=0)))
     off = (gamma(most, float(computed.eps) / 2) + unit) * sizes + most * float(computed.smallest_subnormal)
     precise = np.longdouble if x.dtype == np.float64 else np.float64

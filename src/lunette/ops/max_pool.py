@@ -21,10 +21,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ShapeError
 from lunette.number import Array, Number, Ties, place, select, total, winners
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Record, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.pool import Pool, View, check_ties
 from lunette.window import Axis, Ints, Padding, Window, flag
 
@@ -41,6 +42,11 @@ class MaxPool(Pool):
     monotone: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     selects: ClassVar[bool] = True
+    has_indices: ClassVar[bool] = True
+    derivative_kernels: ClassVar[bool] = True
+    joins: ClassVar[np.ufunc | None] = np.maximum
+    refuses_empty: ClassVar[str] = "M1"
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"ties": chance.ties}
 
     # ---- shape
 
@@ -68,7 +74,7 @@ class MaxPool(Pool):
         return self.fold(lambda view, cells: select(cells, self.ties), x)
 
     def indices(self, x: Array) -> Array:
-        """The place of the first winner of every window in its own channel, counted in row-major order."""
+        """In its own channel, counted in row-major order."""
         return self.fold(lambda view, cells: view.places[place(cells)], x)
 
     # ---- derivatives
@@ -93,6 +99,9 @@ class MaxPool(Pool):
 
         return (self.scatter(shares, x, g),)
 
+    def is_push_nearest(self) -> bool:
+        return self.ties == "first"  # a tangent as it was
+
     # ---- bounds   (derived: monotone and exact, so the kernel takes the ends to the ends)
 
     # ---- kernels
@@ -100,15 +109,15 @@ class MaxPool(Pool):
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         pool = self.native(dtype, batch, shapes)
         ties = ("first", "all", "split").index(self.ties)
-        vjp = _native.max_pool_vjp(*pool, ties)
-        return Kernels(_native.max_pool(*pool), _native.max_pool_jvp(*pool, ties), (vjp,), self._record(pool, shapes))
+        vjp = core.max_pool_vjp(*pool, ties)
+        return Kernels(core.max_pool(*pool), core.max_pool_jvp(*pool, ties), (vjp,), self._record(pool, shapes))
 
-    def _record(self, pool: tuple[str, _native.Pool, int], shapes: Shapes) -> Record | None:
+    def _record(self, pool: tuple[str, core.Pool, int], shapes: Shapes) -> Record | None:
         """The number of the first winner says all where the first of equals carries the derivative."""
         size = pool[1].record_bytes() if self.ties == "first" else 0
         if not size:
             return None
-        forward, jvp, vjp = _native.max_pool_recording, _native.max_pool_recorded_jvp, _native.max_pool_recorded_vjp
+        forward, jvp, vjp = core.max_pool_recording, core.max_pool_recorded_jvp, core.max_pool_recorded_vjp
         return Record(np.dtype(f"u{size}"), forward(*pool), jvp(*pool), vjp(*pool), self._record_pays(shapes))
 
     def _record_pays(self, shapes: Shapes) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette.number import Array, each, place, zero_of
-from lunette.op import Kernels, Shapes, cannot_derive, check_shape
+from lunette.op import Kernels, Shapes, check_shape
 from lunette.ops.derivative import Derivative
 from lunette.ops.max_pool import MaxPool
 from lunette.window import Shape
@@ -92,14 +92,6 @@ class VjpFromWinners(Derivative):
     @classmethod
     def reads(cls, at: int) -> bool:
         return at > 0
-
-    @classmethod
-    def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
-        raise cannot_derive(cls)
-
-    @classmethod
-    def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
-        raise cannot_derive(cls)
 
 
 @lru_cache
