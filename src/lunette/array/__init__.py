@@ -44,7 +44,6 @@ from lunette.array.resolved import names_of as names_of
 from lunette.array.resolved import plain_options as plain_options
 from lunette.array.resolved import resolve_cached as resolve_cached
 from lunette.array.resolved import resolved_before as resolved_before
-from lunette.array.resolved import wants_indices as wants_indices
 from lunette.array.resolved import weight_of as weight_of
 from lunette.array.run import ARITHMETIC as ARITHMETIC
 from lunette.array.run import Call as Call

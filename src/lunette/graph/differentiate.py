@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from lunette.array import FLOAT, Recorder, from_numpy, recorder_of, to_numpy, wants_indices
+from lunette.array import FLOAT, Recorder, from_numpy, recorder_of, to_numpy
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown, sign
 from lunette.graph.nodes import Var
 from lunette.graph.tracer import Tracer, alike, flat, fresh, kind_and_size, point, shaped
@@ -229,7 +229,7 @@ def _recorder(kind: type[MaxPool], x: Any, options: tuple[Any, ...]) -> Recorder
     if type(x) is not np.ndarray or x.dtype not in FLOAT or not (x.flags.c_contiguous and x.flags.aligned):
         return None
     found = recorder_of(kind, x.shape, x.dtype, options)
-    return None if found is None or wants_indices(found.resolved.op) else found
+    return None if found is None or found.resolved.op.return_indices else found
 
 
 def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[[Any], tuple[Any, ...]]]:
