@@ -7,7 +7,7 @@ stand in compiled programs, in the place of VJPs of which the value is computed,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -27,6 +27,7 @@ class FirstWinners(Derivative):
     """The number of the first winner of every window."""
 
     base: ClassVar[type[MaxPool]]
+    rules: ClassVar[Mapping[str, str]] = {**Derivative.rules, "spec": "vjp", "kernels": "kernels"}
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
@@ -58,6 +59,7 @@ class VjpFromWinners(Derivative):
     """The VJP where the first winners are known: x, their numbers, the cotangent."""
 
     base: ClassVar[type[MaxPool]]
+    rules: ClassVar[Mapping[str, str]] = {**Derivative.rules, "spec": "vjp", "kernels": "kernels"}
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
