@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -78,7 +79,7 @@ void call(const Task& task, nb::args given) {
             continue;
         }
         Buffer& b = buffers[i].emplace(given[i], arg.write);
-        fits(b.code() == arg.code && b.bytes() == arg.count * (arg.code == 'f' ? 4 : 8));
+        fits(b.code() == arg.code && b.bytes() == arg.count * size_of(arg.code));
         pointers[i] = b.data();
     }
     nb::gil_scoped_release release;
@@ -168,6 +169,22 @@ T checked_beta(T beta) {
     return beta;
 }
 
+// The bytes of a record of winners; 0: none, where a window is empty or a plane has more cells than 32 bits count.
+i64 record_bytes(const Pool& pool) {
+    if (pool.has_empty || pool.cells_in > std::numeric_limits<std::int32_t>::max()) return 0;
+    return pool.window <= 256 ? 1 : 4;
+}
+
+// f(T(), R(), pools) for the dtype's letter and the numbers of the record.
+template <class F>
+Task with_record(char code, Tables tables, i64 planes, F f) {
+    fits(record_bytes(tables->pool()) > 0);
+    return with_type(code, [f, p = Pools(tables, planes)](auto zero) {
+        if (record_bytes(p.pool()) == 1) return f(zero, std::uint8_t(), p);
+        return f(zero, std::uint32_t(), p);
+    });
+}
+
 void bind_pools(nb::module_& m) {
     m.def("max_pool", [](char code, Tables tables, i64 planes) {
         return with_type(code, [p = Pools(tables, planes)](auto zero) {
@@ -195,6 +212,36 @@ void bind_pools(nb::module_& m) {
             });
         });
     }, "code"_a, "pool"_a, "planes"_a, "ties"_a, "(x, g, dx)");
+
+    m.def("max_pool_recording", [](char code, Tables tables, i64 planes) {
+        return with_record(code, tables, planes, [](auto zero, auto number, const Pools& p) {
+            using T = decltype(zero);
+            using R = decltype(number);
+            return task({in<T>(p.n), maybe(out<T>(p.m)), out<R>(p.m)}, [p](Args a) {
+                kernels().of<T>().template max_pool_record<R>().forward(p.pool(), p.planes, a[0], a[1], a[2]);
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "(x, y or None, numbers)");
+
+    m.def("max_pool_recorded_jvp", [](char code, Tables tables, i64 planes) {
+        return with_record(code, tables, planes, [](auto zero, auto number, const Pools& p) {
+            using T = decltype(zero);
+            using R = decltype(number);
+            return task({in<R>(p.m), in<T>(p.n), out<T>(p.m)}, [p](Args a) {
+                kernels().of<T>().template max_pool_record<R>().jvp(p.pool(), p.planes, a[0], a[1], a[2]);
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "(numbers, t, dy)");
+
+    m.def("max_pool_recorded_vjp", [](char code, Tables tables, i64 planes) {
+        return with_record(code, tables, planes, [](auto zero, auto number, const Pools& p) {
+            using T = decltype(zero);
+            using R = decltype(number);
+            return task({in<R>(p.m), in<T>(p.m), out<T>(p.n)}, [p](Args a) {
+                kernels().of<T>().template max_pool_record<R>().vjp(p.both_ways(), p.planes, a[0], a[1], a[2]);
+            });
+        });
+    }, "code"_a, "pool"_a, "planes"_a, "(numbers, g, dx)");
 
     m.def("avg_pool", [](char code, Tables tables, i64 planes, int mode, double divisor) {
         return with_type(code, [p = Pools(tables, planes), mode = Mean(mode), divisor](auto zero) {
@@ -689,7 +736,9 @@ NB_MODULE(_native, m) {
         .def("run", run_plan, "args"_a, nb::kw_only(), "seconds"_a = nb::none(),
              nb::sig("def run(self, *args: object, seconds: object | None = None) -> None"));
     nb::class_<PoolTables>(m, "Pool", "The window tables of a pool: (n, m, step, first, count, inside) per axis.")
-        .def(nb::new_(&make_tables), "axes"_a);
+        .def(nb::new_(&make_tables), "axes"_a)
+        .def("record_bytes", [](const PoolTables& t) { return record_bytes(t.pool()); },
+             "The bytes of one number of a record of winners; 0: no record.");
     bind_pools(m);
     bind_arithmetics(m);
     bind_convs(m);

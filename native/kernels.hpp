@@ -16,11 +16,25 @@ enum class Unary { neg, relu, leaky_relu, sigmoid, tanh, exp, log, sqrt, abs, si
 enum class Binary { add, sub, mul, div, maximum, minimum, gate, equal };
 enum class Reduction { sum, mean, max };
 
+// A max pool that keeps, for each window, the number of its first winner among its cells, and derivatives made of that alone.
+template <class T, class R>
+struct RecordKernels {
+    void (*forward)(const Pool&, i64 planes, const T* x, T* y, R* numbers);  // y may be null
+    void (*jvp)(const Pool&, i64 planes, const R* numbers, const T* t, T* dy);
+    void (*vjp)(const Pool&, i64 planes, const R* numbers, const T* g, T* dx);
+};
+
 template <class T>
 struct PoolKernels {
     void (*max_pool)(const Pool&, i64 planes, const T* x, T* y, i64* index);
     void (*max_pool_jvp)(const Pool&, i64 planes, const T* x, const T* t, T* dy, Ties);
     void (*max_pool_vjp)(const Pool&, i64 planes, const T* x, const T* g, T* dx, Ties);
+    RecordKernels<T, std::uint8_t> max_pool_bytes;    // for windows of up to 256 cells
+    RecordKernels<T, std::uint32_t> max_pool_words;
+    template <class R>
+    const RecordKernels<T, R>& max_pool_record() const {
+        if constexpr (sizeof(R) == 1) return max_pool_bytes; else return max_pool_words;
+    }
     void (*avg_pool)(const Pool&, i64 planes, const T* x, T* y, Mean, T divisor);
     void (*avg_pool_vjp)(const Pool&, i64 planes, const T* g, T* dx, Mean, T divisor);
     void (*smooth_max_pool)(const Pool&, i64 planes, const T* x, T* y, T beta, bool include_pad);

@@ -1,9 +1,10 @@
 // The greatest cell of each window, and where it is.
-#include "long_sum.hpp"
 #include "max_claims.hpp"
 #include "max_one_window.hpp"
 #include "max_planes.hpp"
+#include "max_scatter.hpp"
 #include "max_tiles.hpp"
+#include "max_winners.hpp"
 #include "operators.hpp"
 
 namespace lunette::LN_ISA {
@@ -78,57 +79,18 @@ void max_places(const Pool& pool, i64 planes, const T* x, F&& f) {
     else max_places_by<MaxValue<T>>(pool, planes, x, f);
 }
 
-// dx for the input cells i0..i1-1 of axis 0: each(..., put, from, to) calls put(i, term) for the winners among the cells
-// from..to-1 of a block of outputs. Cells that few outputs read are summed in place; there, where g holds -0, winners first
-// get -0 in place of +0, so that a sum of -0 alone stays -0.
-template <class Op, class Each>
-void scatter(const Pool& pool, i64 planes, const typename Op::Scalar* x, const typename Op::Scalar* g,
-             typename Op::Scalar* dx, Each each) {
-    using T = typename Op::Scalar;
+// dx where winners are found anew: each(x, g, first output, how many, what was found, put) calls put(i, term) for the winners
+// of a block of outputs of a plane.
+template <class Op, class T, class Each>
+void scatter_anew(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, Each each) {
     Reducer<Op> reducer(pool, x + planes * pool.cells_in);
-    const PoolAxis& ax = pool.axes[0];
-    const i64 rest = pool.cells_out / ax.m, rin = pool.cells_in / ax.n;
-    const bool deep = !pool.transposed || pool.transposed->window > sum_block;
-    over_parts(pool.transposed ? *pool.transposed : pool, planes, [&](i64 p0, i64 p1, i64 i0, i64 i1) {
-        if (!pool.transposed) {  // parts of outputs, not of inputs: the first does it all
-            if (i0 > 0) return;
-            i1 = ax.n;
-        }
-        i64 first = ax.m, end = 0, cells = (i1 - i0) * rin;
-        for (i64 o = 0; o < ax.m; ++o)
-            if (ax.last(o) >= i0 && ax.first[o] < i1) first = std::min(first, o), end = o + 1;
-        const i64 step = std::min(reducer.top_block(), ax.m);
+    const i64 rest = pool.cells_out / pool.axes[0].m, step = std::min(reducer.top_block(), pool.axes[0].m);
+    scatter(pool, planes, step, g, dx, [&](i64 p, i64 b0, i64 b1, auto put) {
         char* memory = static_cast<char*>(scratch(reducer.bytes() + step * rest * Op::cell_bytes + 128));
         auto found = Op::make(memory, step * rest);
-        for (i64 p = p0; p < p1; ++p) {
-            const T* xp = x + p * pool.cells_in;
-            const T* gp = g + p * pool.cells_out;
-            T* dp = dx + p * pool.cells_in;
-            auto pass = [&](bool zeroing, auto put) {
-                i64 clean = i0;  // rows before it are zeroed
-                auto zero_to = [&](i64 row) {
-                    if (zeroing && row > clean) std::memset(static_cast<void*>(dp + clean * rin), 0, (row - clean) * rin * sizeof(T));
-                    clean = std::max(clean, row);
-                };
-                for (i64 b0 = first; b0 < end; b0 += step) {
-                    i64 b1 = std::min(end, b0 + step), hi = i0;
-                    for (i64 o = b0; o < b1; ++o) hi = std::max(hi, ax.last(o) + 1);
-                    zero_to(std::min(hi, i1));
-                    reducer.run(0, xp, 0, b0, b1, found, memory);
-                    each(xp, gp + b0 * rest, b0 * rest, (b1 - b0) * rest, found, put, i0 * rin, i1 * rin);
-                }
-                zero_to(i1);
-            };
-            if (deep) {
-                Deposits<T> deposits(dp, scratch(Deposits<T>::bytes(cells), 1), i0 * rin, i1 * rin);
-                pass(false, [&](i64 i, T term) { deposits.add(i, term); });
-                deposits.finish();
-                continue;
-            }
-            const bool mark = end > first && has_negative_zero(gp + first * rest, (end - first) * rest);
-            if (mark) pass(true, [&](i64 i, T) { dp[i] = -T(0); });
-            pass(!mark, [&](i64 i, T term) { dp[i] += term; });
-        }
+        const T* xp = x + p * pool.cells_in;
+        reducer.run(0, xp, 0, b0, b1, found, memory);
+        each(xp, g + p * pool.cells_out + b0 * rest, b0 * rest, (b1 - b0) * rest, found, put);
     });
 }
 
@@ -142,6 +104,15 @@ void max_pool(const Pool& pool, i64 planes, const T* x, T* y, i64* index) {
         std::memcpy(y + p * pool.cells_out + o, v, count * sizeof(T));
         i64* to = index + p * pool.cells_out + o;
         for (i64 q = 0; q < count; ++q) to[q] = place[q];
+    });
+}
+
+template <class T, class R>
+void max_pool_numbers(const Pool& pool, i64 planes, const T* x, T* y, R* numbers) {
+    max_places(pool, planes, x, [&](i64 p, i64 o, i64 count, const T* v, const auto* place) {
+        const i64 at = p * pool.cells_out + o;
+        if (y) std::memcpy(y + at, v, count * sizeof(T));
+        for (i64 q = 0; q < count; ++q) numbers[at + q] = static_cast<R>(number_of(pool, o + q, place[q]));
     });
 }
 
@@ -191,32 +162,35 @@ void max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T
     if (ties == Ties::first && Claims<T>::suits(pool)) return Claims<T>(pool, x + planes * n)(planes, x, g, dx);
     if (ties == Ties::first && places_fit<T>(pool)) {
         using Op = MaxPlace<T>;
-        auto each = [&](const T*, const T* gp, i64, i64 count, typename Op::Ref found, auto put, i64 from, i64 to) {
-            for (i64 q = 0; q < count; ++q)
-                if (i64 i = found.p[q]; i >= from && i < to) put(i, gp[q]);
+        auto each = [&](const T*, const T* gp, i64, i64 count, typename Op::Ref found, auto put) {
+            for (i64 q = 0; q < count; ++q) put(found.p[q], gp[q]);
         };
-        return scatter<Op>(pool, planes, x, g, dx, each);
+        return scatter_anew<Op>(pool, planes, x, g, dx, each);
     }
     using Op = MaxValue<T>;
-    auto each = [&](const T* xp, const T* gp, i64 o, i64 count, typename Op::Ref found, auto put, i64 from, i64 to) {
+    auto each = [&](const T* xp, const T* gp, i64 o, i64 count, typename Op::Ref found, auto put) {
         for (i64 q = 0; q < count; ++q) {
             const T best = found.v[q];
             if (ties == Ties::first) {
-                if (i64 i = first_winner_of(pool, xp, o + q, best); i >= from && i < to) put(i, gp[q]);
+                put(first_winner_of(pool, xp, o + q, best), gp[q]);
                 continue;
             }
             const T share = ties == Ties::split ? gp[q] / static_cast<T>(count_winners(pool, xp, o + q, best)) : gp[q];
             each_run(pool, o + q, [&](i64 at, i64 n, i64 step) {
                 for (i64 i = at; i < at + n * step; i += step)
-                    if (wins(xp[i], best) && i >= from && i < to) put(i, share);
+                    if (wins(xp[i], best)) put(i, share);
             });
         }
     };
-    scatter<Op>(pool, planes, x, g, dx, each);
+    scatter_anew<Op>(pool, planes, x, g, dx, each);
 }
 
 template void max_pool<float>(const Pool&, i64, const float*, float*, i64*);
 template void max_pool<double>(const Pool&, i64, const double*, double*, i64*);
+template void max_pool_numbers<float, std::uint8_t>(const Pool&, i64, const float*, float*, std::uint8_t*);
+template void max_pool_numbers<float, std::uint32_t>(const Pool&, i64, const float*, float*, std::uint32_t*);
+template void max_pool_numbers<double, std::uint8_t>(const Pool&, i64, const double*, double*, std::uint8_t*);
+template void max_pool_numbers<double, std::uint32_t>(const Pool&, i64, const double*, double*, std::uint32_t*);
 template void max_pool_jvp<float>(const Pool&, i64, const float*, const float*, float*, Ties);
 template void max_pool_jvp<double>(const Pool&, i64, const double*, const double*, double*, Ties);
 template void max_pool_vjp<float>(const Pool&, i64, const float*, const float*, float*, Ties);

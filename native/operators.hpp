@@ -6,6 +6,14 @@ namespace lunette::LN_ISA {
 
 template <class T>
 void max_pool(const Pool&, i64 planes, const T* x, T* y, i64* index);
+template <class T, class R>
+void max_pool_numbers(const Pool&, i64 planes, const T* x, T* y, R* numbers);  // of windows of any size
+template <class T, class R>
+void max_pool_recording(const Pool&, i64 planes, const T* x, T* y, R* numbers);
+template <class T, class R>
+void max_pool_recorded_jvp(const Pool&, i64 planes, const R* numbers, const T* t, T* dy);
+template <class T, class R>
+void max_pool_recorded_vjp(const Pool&, i64 planes, const R* numbers, const T* g, T* dx);
 template <class T>
 void max_pool_jvp(const Pool&, i64 planes, const T* x, const T* t, T* dy, Ties);
 template <class T>

@@ -24,7 +24,7 @@ Plan::Plan(std::vector<Step> steps, std::vector<Slot> slots, std::vector<Argumen
             need(argument < i64(arguments_.size()) && offset >= 0 && offset % 8 == 0);
             need(argument < 0 || !arg.write || std::get<1>(arguments_[argument]));
             i64 room = argument < 0 ? arena_ : std::get<0>(arguments_[argument]);
-            need(offset + arg.count * (arg.code == 'f' ? 4 : 8) <= room);
+            need(offset + arg.count * size_of(arg.code) <= room);
         }
     }
 }

@@ -3,9 +3,14 @@
 
 namespace lunette::LN_ISA {
 
+template <class T, class R>
+static constexpr RecordKernels<T, R> records() {
+    return {max_pool_recording<T, R>, max_pool_recorded_jvp<T, R>, max_pool_recorded_vjp<T, R>};
+}
+
 template <class T>
 static constexpr PoolKernels<T> pools() {
-    return {max_pool<T>, max_pool_jvp<T>, max_pool_vjp<T>,
+    return {max_pool<T>, max_pool_jvp<T>, max_pool_vjp<T>, records<T, std::uint8_t>(), records<T, std::uint32_t>(),
             avg_pool<T>, avg_pool_vjp<T>,
             smooth_max_pool<T>, smooth_max_pool_jvp<T>, smooth_max_pool_vjp<T>,
             lp_pool<T>, lp_pool_jvp<T>, lp_pool_vjp<T>};

@@ -15,11 +15,21 @@ inline constexpr char code_of<double> = 'd';
 template <>
 inline constexpr char code_of<i64> = 'q';
 
+template <>
+inline constexpr char code_of<std::uint8_t> = 'B';
+template <>
+inline constexpr char code_of<std::uint32_t> = 'I';
+
+// The bytes of one element.
+inline i64 size_of(char code) {
+    return code == 'B' ? 1 : code == 'f' || code == 'I' ? 4 : 8;
+}
+
 // So that bytes and offsets of arrays can be counted as well.
 constexpr i64 most_elements = i64(1) << 59;
 
 struct Arg {
-    char code;  // 'f', 'd' or 'q': float, double, 64-bit integer
+    char code;  // 'f', 'd', 'q', 'B' or 'I': float, double, 64-bit integer, 8 and 32 bits without a sign
     i64 count;  // elements
     bool write, optional;
 };

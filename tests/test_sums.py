@@ -23,7 +23,9 @@ import pytest
 
 import lunette
 from lunette.arithmetic.error import gamma, height
+from lunette.array import defaults_of, recorder_of
 from lunette.number import Array
+from lunette.ops import MaxPool
 
 ln: Any = lunette
 
@@ -124,8 +126,16 @@ def greatest(
     def back(g: Array, a: str) -> Any:
         return ln.max_pool_vjp((primal(g),), g, ties=ties, arithmetic=a, **options)[0]
 
+    def recorded(g: Array, a: str) -> Any:
+        known = {**defaults_of(ln.max_pool, MaxPool), **options}
+        made = recorder_of(MaxPool, x, g.dtype, tuple(known.values()), anyway=True)
+        assert made is not None
+        return made.vjp(made.forward(primal(g))[1], g)
+
     slowly = () if prod(x) > 400 else ("interval", "rounded")  # cell by cell
     yield f"dx {ties}", Problem(y, back, arithmetics=slowly)
+    if ties == "first":
+        yield "dx of a record", Problem(y, recorded, arithmetics=())
 
 
 def winners(x: tuple[int, ...], every: int, d: int) -> Iterator[tuple[str, Problem]]:

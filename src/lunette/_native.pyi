@@ -38,6 +38,9 @@ class Pool:
 
     def __init__(self, axes: Sequence[tuple[int, int, int, object, object, object]]) -> None: ...
 
+    def record_bytes(self) -> int:
+        """The bytes of one number of a record of winners; 0: no record."""
+
 def max_pool(code: str, pool: Pool, planes: int) -> Task:
     """(x, y, index or None)"""
 
@@ -46,6 +49,15 @@ def max_pool_jvp(code: str, pool: Pool, planes: int, ties: int) -> Task:
 
 def max_pool_vjp(code: str, pool: Pool, planes: int, ties: int) -> Task:
     """(x, g, dx)"""
+
+def max_pool_recording(code: str, pool: Pool, planes: int) -> Task:
+    """(x, y or None, numbers)"""
+
+def max_pool_recorded_jvp(code: str, pool: Pool, planes: int) -> Task:
+    """(numbers, t, dy)"""
+
+def max_pool_recorded_vjp(code: str, pool: Pool, planes: int) -> Task:
+    """(numbers, g, dx)"""
 
 def avg_pool(code: str, pool: Pool, planes: int, mode: int, divisor: float) -> Task:
     """(x, y)"""

@@ -53,6 +53,24 @@ def case(*shapes: Shape, **options: Any) -> Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """Kernels that keep a record beside the value, cell by cell, and derivatives made of it that never read the arrays.
+
+    The record of an operator that selects is the number of every winner among the cells of its window.
+    """
+
+    dtype: np.dtype[Any]
+    forward: Any
+    """(*arrays, y or None, record)"""
+    jvp: Any
+    """(record, *tangents, y)"""
+    vjp: Any
+    """(record, g, the cotangent of the first array)"""
+    pays: bool = True
+    """Whether a forward and a backward pass are faster with it than without."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kernels:
     """Compiled functions, ready for one geometry and dtype; what is missing runs the specification.
 
@@ -65,6 +83,8 @@ class Kernels:
     """(*arrays, *tangents, y)"""
     vjp: tuple[Callable[..., None], ...] = ()
     """One per array: (*arrays, g, the cotangent of that array)"""
+    record: Record | None = None
+    """Of operators whose derivatives can do with less than their arrays."""
 
 
 # ---- the interpretations that rooms tell by methods; lunette.ops.derivative adds what follows for derivatives

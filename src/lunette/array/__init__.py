@@ -10,7 +10,8 @@
 | D7   | a tangent has the shape of its primal, a cotangent that of the output                      |
 | D9   | arithmetic is one that exists                                                              |
 
-Modules: foreign (kinds and dtypes), resolved (operators that are remembered), run (one call), derivatives, shapes.
+Modules: foreign (kinds and dtypes), resolved (operators that are remembered), run (one call), derivatives,
+recording (max pools that keep their winners), shapes.
 """
 
 from lunette.array.derivatives import check_cotangent as check_cotangent
@@ -29,6 +30,8 @@ from lunette.array.foreign import one_kind as one_kind
 from lunette.array.foreign import same_dtype as same_dtype
 from lunette.array.foreign import to_numpy as to_numpy
 from lunette.array.foreign import wide as wide
+from lunette.array.recording import Recorder as Recorder
+from lunette.array.recording import recorder_of as recorder_of
 from lunette.array.resolved import FORGETTING as FORGETTING
 from lunette.array.resolved import KERNEL_RANK as KERNEL_RANK
 from lunette.array.resolved import MOST_BYTES as MOST_BYTES

@@ -10,6 +10,7 @@ import numpy as np
 from lunette.graph import walk
 from lunette.graph.differentiate import jvp, vjp
 from lunette.graph.nodes import Node, Nodes, Var
+from lunette.graph.recording import with_records
 from lunette.graph.simplify import reads, shape_only
 from lunette.number import cells_of, each
 from lunette.op import apply
@@ -74,6 +75,10 @@ def vjp_graphs(graph: Nodes) -> tuple[Nodes, Nodes, list[int]]:
     split = len(joint.nodes)
     cotangents = [joint.input(v.shape, v.dtype, joint.unused(f"cotangent_{at}")) for at, v in enumerate(y)]
     gradients = [_as_var(joint, g).id for g in pullback(list(cotangents))]
+    joint.outputs = [*results, *gradients]
+    joint, went = with_records(joint)
+    results, gradients, split = [went[i] for i in results], [went[i] for i in gradients], went[split]
+    primals = [Var(joint, went[v.id]) for v in primals]
 
     needed: set[int] = set(gradients)
     for at in range(len(joint.nodes) - 1, split - 1, -1):

@@ -24,14 +24,15 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from lunette.array import FLOAT, from_numpy, to_numpy
+from lunette.array import FLOAT, Recorder, from_numpy, recorder_of, to_numpy
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown, sign
 from lunette.graph.nodes import Var
 from lunette.graph.tracer import Tracer, alike, flat, fresh, kind_and_size, point, shaped
 from lunette.graph.value import Value, levels
 from lunette.graph.walk import reverse
-from lunette.number import OBJECT, Interval, is_real
+from lunette.number import OBJECT, Array, Interval, is_real
 from lunette.op import JVP, VJP, Op, apply
+from lunette.ops import MaxPool
 from lunette.ops.binary import add
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import shape_of
@@ -159,7 +160,8 @@ def zeros_like(value: Any) -> Any:
     return from_numpy(np.zeros(taken.array.shape, taken.array.dtype), taken.kind)
 
 
-_Step = tuple[type[Op], str, tuple[Any, ...], tuple[Any, ...], Any]
+_Winners = tuple[Recorder, Array]
+_Step = tuple[type[Op], str, tuple[Any, ...], tuple[Any, ...], Any, _Winners | None]
 
 
 class Tape:
@@ -177,7 +179,10 @@ class Tape:
         inputs, steps = self.inputs, self.steps
 
         def pull(at: int, wrt: int, g: Any) -> Any:
-            kind, arithmetic, options, primals, y = steps[at - inputs]
+            kind, arithmetic, options, primals, y, winners = steps[at - inputs]
+            if winners is not None and type(g) is np.ndarray:
+                recorder, numbers = winners
+                return recorder.vjp(numbers, g)
             if arithmetic == "fast":
                 return kind.pull(options, primals, y, g, wrt)
             return _in(arithmetic, partial(kind.pull, options, wrt=wrt), primals, y, g)
@@ -202,15 +207,29 @@ class ReverseTracer(Tracer):
             mine = type(o) is ReverseTracer and o.level == level
             values.append(o.value if mine else o)
             sources.append(o.at if mine else None)
-        y = apply(kind, values, arithmetic, *options)
+        winners = None
+        recorder = _recorder(kind, values[0], options) if arithmetic == "fast" and issubclass(kind, MaxPool) else None
+        if recorder is None:
+            y = apply(kind, values, arithmetic, *options)
+        else:
+            y, numbers = recorder.forward(values[0])
+            winners = recorder, numbers
         index: list[Any] = []
         if type(y) is tuple:
             y, *index = y
         steps = tape.steps
         boxed = ReverseTracer(y, tape, tape.inputs + len(steps), level)
-        steps.append((kind, arithmetic, options, tuple(values), y))
+        steps.append((kind, arithmetic, options, tuple(values), y, winners))
         tape.sources.append(sources)
         return (boxed, *index) if index else boxed
+
+
+def _recorder(kind: type[MaxPool], x: Any, options: tuple[Any, ...]) -> Recorder | None:
+    """What keeps the winners of a pool for the way back, instead of finding them anew in x; None: nothing can."""
+    if type(x) is not np.ndarray or x.dtype not in FLOAT or not (x.flags.c_contiguous and x.flags.aligned):
+        return None
+    found = recorder_of(kind, x.shape, x.dtype, options)
+    return None if found is None or found.resolved.op.return_indices else found
 
 
 def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[[Any], tuple[Any, ...]]]:

@@ -16,10 +16,11 @@ from lunette.graph.simplify import is_bias, is_per_channel
 from lunette.graph.steps import Step, flops_of, kernel_of
 from lunette.number import Array
 from lunette.op import Op
-from lunette.ops import Conv, ConvTranspose
+from lunette.ops import AdaptiveMaxPool, Conv, ConvTranspose, GlobalMaxPool, MaxPool
 from lunette.ops.binary import Add, Mul
 from lunette.ops.linear import MatMul
 from lunette.ops.unary import Relu
+from lunette.ops.winners import winners_of
 
 
 @dataclass(slots=True)
@@ -132,10 +133,25 @@ def _scale_shift(reading: Reading, at: int) -> Step | None:
     return Step(task, [x, scale, offset], last, at, 2 * flops_of(n), (0,), covers=covers)
 
 
+def _recording(reading: Reading, at: int) -> Step | None:
+    """A max pool, and the record of its winners, which another node asks for."""
+    n = reading.graph.nodes[at]
+    assert n.resolved is not None and n.kind is not None and n.inputs[0] is not None
+    kind = winners_of(n.kind)
+    for k in reading.readers[n.inputs[0]]:
+        if reading.graph.nodes[k].kind is kind and reading.graph.nodes[k].options == n.options:
+            reading.done.add(k)
+            record = n.op.kernels(n.dtype, prod(n.resolved.batch), n.resolved.shapes).record
+            assert record is not None
+            return Step(record.forward, list(n.inputs), at, at, flops_of(n), covers=[at, k], beside=(k,))
+    return None
+
+
 PATTERNS: Final[dict[type[Op], Callable[[Reading, int], Step | None]]] = {
     Conv: _chain,
     ConvTranspose: _chain,
     MatMul: _chain,
     Mul: _scale_shift,
+    **dict.fromkeys((MaxPool, AdaptiveMaxPool, GlobalMaxPool), _recording),
 }
 """How a node and those that follow it may become one step; None where they do not."""

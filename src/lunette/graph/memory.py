@@ -38,8 +38,9 @@ def place(plan: Steps, arguments: dict[int, int]) -> Memory:
         for r in step.reads:
             if r is not None:
                 dies[plan.root(r)] = t
-        born.setdefault(plan.root(step.writes), t)
-        dies[plan.root(step.writes)] = max(t, dies.get(plan.root(step.writes), t))
+        for w in (step.writes, *step.beside):
+            born.setdefault(plan.root(w), t)
+            dies[plan.root(w)] = max(t, dies.get(plan.root(w), t))
 
     def owner(at: int) -> int:
         return shares.get(at, at)
@@ -90,7 +91,7 @@ def place(plan: Steps, arguments: dict[int, int]) -> Memory:
     slots: list[tuple[int, int]] = []
     slot_of: dict[int, int] = {}
     for step in plan.steps:
-        for r in (*step.reads, step.writes):
+        for r in step.arguments:
             if r is None or plan.root(r) in slot_of:
                 continue
             root = plan.root(r)

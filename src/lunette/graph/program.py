@@ -16,7 +16,9 @@ from lunette.graph.interval_plan import IntervalPlan
 from lunette.graph.memory import bytes_of, place
 from lunette.graph.nodes import Node, Nodes, short
 from lunette.graph.plan import make_steps
-from lunette.graph.simplify import simplified
+from lunette.graph.recording import with_records
+from lunette.graph.simplify import is_operator, simplified
+from lunette.graph.steps import by_kernel
 from lunette.graph.text import line
 from lunette.graph.walk import forward
 from lunette.number import OBJECT, Array, Interval, allocate, as_dtype, is_real
@@ -97,6 +99,8 @@ class Program:
                 if bytes_of(n) > 1 << 48:  # which kernels cannot even count
                     allocate(n.shape, n.dtype, "a result")
         simple = simplified(self.graph, self.fuse)
+        if self.fuse:
+            simple, _ = with_records(simple)
         steps = make_steps(simple, self.fuse)
         nodes = simple.nodes
         arguments: dict[int, int] = {}
@@ -134,8 +138,7 @@ class Program:
         with error_context("Graph.compile"):
             allocate((memory.arena,), np.dtype(np.int8), "an arena of intermediate results")
         listed = [
-            (s.task, [-1 if r is None else memory.slot_of[steps.root(r)] for r in (*s.reads, s.writes)])
-            for s in steps.steps
+            (s.task, [-1 if r is None else memory.slot_of[steps.root(r)] for r in s.arguments]) for s in steps.steps
         ]
         self._plan = core.Plan(listed, memory.slots, sizes, memory.arena)
         self._memory, self._steps, self._simple = memory, steps, simple
@@ -256,6 +259,9 @@ class Program:
                     a = np.asarray(as_dtype(a, n.dtype), n.dtype) if down is None else outward.end(a, n.dtype, down)
                 if isinstance(a, np.ndarray) and n.dtype.kind == "f" and a.dtype.kind in "iubc":
                     check_input_dtype(n, a.dtype)
+                if n.dtype.kind == "u":  # a record of winners, of our own making
+                    arrays.append(np.require(a, n.dtype, ["C", "A"]))
+                    continue
                 t = integers_to_numpy(a, str(n.name)) if n.dtype == np.int64 else to_numpy(a, str(n.name))
                 if t.array.shape != n.shape:
                     need = f"{n.name} of shape {n.shape}"
@@ -286,7 +292,7 @@ class Program:
 
         def compute(n: Node, operands: list[Any]) -> Any:
             assert n.kind is not None
-            y = apply(n.kind, operands, "fast", *n.options)
+            y = apply(n.kind, operands, "fast", *n.options) if is_operator(n) else by_kernel(n, operands)
             look(n.kind, operands, y, n.line)
             return y
 

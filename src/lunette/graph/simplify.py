@@ -21,6 +21,7 @@ from lunette.ops import Conv, ConvTranspose
 from lunette.ops.binary import Add, Mul
 from lunette.ops.linear import MatMul
 from lunette.ops.unary import StopGradient
+from lunette.ops.winners import FirstWinners, VjpFromWinners
 from lunette.window import Shape
 
 FOLD_LIMIT = 1 << 20
@@ -101,10 +102,17 @@ def uses_of(graph: Nodes, needed: set[int]) -> list[int]:
     return uses
 
 
+def is_operator(n: Node) -> bool:
+    """Whether a node is something to apply to arrays; records of winners exist inside of programs only."""
+    return n.kind is not None and not issubclass(n.kind, FirstWinners | VjpFromWinners)
+
+
 def _folded(graph: Nodes, n: Node, inputs: Sequence[int | None]) -> Array | None:
     """The value of a node all of whose inputs are constants."""
     arrays = [None if i is None else graph.nodes[i].value for i in inputs]
     if any(i is not None and a is None for i, a in zip(inputs, arrays, strict=True)) or prod(n.shape) > FOLD_LIMIT:
+        return None
+    if not is_operator(n):
         return None
     assert n.kind is not None
     y: Array = apply(n.kind, arrays, "fast", *n.options)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from lunette import core
 from lunette.array import KERNEL_RANK
 from lunette.errors import ShapeError, error_context
 from lunette.graph.nodes import Node, Nodes
+from lunette.number import Array
 from lunette.op import KERNEL
 
 
 @dataclass(slots=True)
 class Step:
-    """One task: the nodes it reads, one per argument (None: absent), and the node it writes, its last argument."""
+    """One task: the nodes it reads, one per argument (None: absent), and those it writes, its last arguments."""
 
     task: core.Task
     reads: list[int | None]
@@ -24,6 +29,13 @@ class Step:
     in_place: tuple[int, ...] = ()
     """Arguments whose memory the result may take."""
     covers: list[int] = field(default_factory=list)
+    beside: tuple[int, ...] = ()
+    """Nodes that it writes beside the first."""
+
+    @property
+    def arguments(self) -> tuple[int | None, ...]:
+        """Nodes, in the order of the task's arguments."""
+        return (*self.reads, self.writes, *self.beside)
 
 
 @dataclass(slots=True)
@@ -61,6 +73,16 @@ def kernel_of(n: Node) -> core.Task:
         if n.kind.has_indices:
             kernel = kernel.taking([0, 1, -1], 2)
     return kernel
+
+
+def by_kernel(n: Node, operands: Sequence[Any]) -> Array:
+    """What a node that is no operator makes of arrays."""
+    assert n.resolved is not None
+    y: Array = np.empty(n.shape, n.dtype)
+    kernel = n.op.kernels(operands[-1].dtype, prod(n.resolved.batch), n.resolved.shapes).forward
+    assert kernel is not None
+    kernel(*operands, y)
+    return y
 
 
 def flops_of(n: Node) -> float:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,10 +24,10 @@ import numpy as np
 from lunette import core
 from lunette.errors import ShapeError
 from lunette.number import Array, Number, Ties, place, select, total, winners
-from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.op import Arithmetic, Arrays, Case, Kernels, Record, Shapes, apply, case
 from lunette.ops import chance
 from lunette.ops.pool import Pool, View, check_ties
-from lunette.window import Ints, Padding, Window, flag
+from lunette.window import Axis, Ints, Padding, Window, flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,26 @@ class MaxPool(Pool):
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         pool = self.native(dtype, batch, shapes)
         ties = ("first", "all", "split").index(self.ties)
-        return Kernels(core.max_pool(*pool), core.max_pool_jvp(*pool, ties), (core.max_pool_vjp(*pool, ties),))
+        vjp = core.max_pool_vjp(*pool, ties)
+        return Kernels(core.max_pool(*pool), core.max_pool_jvp(*pool, ties), (vjp,), self._record(pool, shapes))
+
+    def _record(self, pool: tuple[str, core.Pool, int], shapes: Shapes) -> Record | None:
+        """The number of the first winner says all where the first of equals carries the derivative."""
+        size = pool[1].record_bytes() if self.ties == "first" else 0
+        if not size:
+            return None
+        forward, jvp, vjp = core.max_pool_recording, core.max_pool_recorded_jvp, core.max_pool_recorded_vjp
+        return Record(np.dtype(f"u{size}"), forward(*pool), jvp(*pool), vjp(*pool), self._record_pays(shapes))
+
+    def _record_pays(self, shapes: Shapes) -> bool:
+        """By measurement: for small windows that are alike, and where outputs are few beside the cells of x.
+
+        Other windows are joined axis by axis, which is faster than looking at every cell of each.
+        """
+        tables = self._tables(shapes)
+        alike = all(isinstance(a, Axis) or t.n % t.m == 0 for a, t in zip(self.window.axes, tables, strict=True))
+        window = prod(int(t.count.max()) for t in tables)
+        return (alike and window <= 9) or 16 * prod(t.m for t in tables) <= prod(t.n for t in tables)
 
     # ---- cases
 

@@ -1,0 +1,337 @@
+"""Records of winners: the first winner of every window, and the derivatives that are made of nothing else.
+
+The specification says which cell wins, and derivatives that look for the winners anew say what these must be: equal
+where a cell has one term at most, within the bound of a sum where it has more. LUNETTE_ISA chooses the instruction set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf, nan, prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lunette as ln
+from configurations import random_case
+from lunette.arithmetic.error import float_info, gamma, height
+from lunette.array import Recorder, defaults_of, recorder_of, resolve_named
+from lunette.number import Array, cells_of, place
+from lunette.op import Case
+from lunette.ops import ALL, AdaptiveMaxPool, GlobalMaxPool, MaxPool
+from lunette.ops.winners import vjp_from, winners_of
+
+KINDS = (MaxPool, AdaptiveMaxPool, GlobalMaxPool)
+CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in KINDS for k, c in kind.cases.items()]
+DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
+every_dtype = pytest.mark.parametrize("dtype", [pytest.param(t, id=np.dtype(t).name) for t in DTYPES])
+seeds = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    yield
+    ln.set_num_threads(2)
+
+
+def first(case: Case) -> Case:
+    """The case with the tie rule that a record serves."""
+    return Case(case.shapes, {**case.options, "ties": "first"})
+
+
+def recorder(kind: type[MaxPool], case: Case, shape: tuple[int, ...], dtype: Any) -> Recorder | None:
+    options = {**defaults_of(ALL[kind], kind), **case.options}
+    return recorder_of(kind, shape, np.dtype(dtype), tuple(options.values()), anyway=True)
+
+
+def data(shape: tuple[int, ...], seed: int, dtype: Any) -> Array:
+    """Few different numbers, so that there are ties, zeros of both signs, infinities; and NaN in some arrays."""
+    rng = np.random.default_rng(seed)
+    kinds = (
+        rng.standard_normal(shape),
+        rng.integers(-2, 3, shape).astype(float),
+        rng.choice([-0.0, 0.0, -1.0], shape),
+        rng.choice([-inf, -inf, -inf, 1.0], shape),
+        rng.choice([-inf, nan, 0.0, 2.0, inf], shape, p=[0.3, 0.05, 0.3, 0.3, 0.05]),
+        np.full(shape, -inf),
+    )
+    return kinds[seed % len(kinds)].astype(dtype)
+
+
+def bits(a: Array) -> Any:
+    """Zeros with their signs; all NaN are one."""
+    return [str(v) for v in np.asarray(a, np.float64).ravel()]
+
+
+def check(kind: type[MaxPool], case: Case, dtype: Any, seed: int, batch: tuple[int, ...] = (2,)) -> None:
+    case = first(case)
+    x = data((*batch, *case.shapes[0]), seed, dtype)
+    made = recorder(kind, case, x.shape, dtype)
+    y = getattr(ln, kind.name)(x, **case.options)
+    if made is None:
+        assert y.size == 0
+        return
+    value, numbers = made.forward(x)
+    assert value.dtype == x.dtype and value.shape == numbers.shape == y.shape
+    assert bits(value) == bits(y)
+    op = resolve_named(kind.name, case.shapes, case.options, lead=1).op
+    assert isinstance(op, MaxPool)
+    assert numbers.dtype == (np.uint8 if widest(op, case) <= 256 else np.uint32)
+    for at in np.ndindex(batch):
+        cells = cells_of(x[at].astype(np.float64))
+        won = op.fold(lambda view, window: place(window), cells)
+        assert (numbers[at] == won).all()
+    rng = np.random.default_rng(seed + 1)
+    t = (rng.standard_normal(x.shape) if seed % 3 else rng.choice([-0.0, 0.0, 1.0], x.shape)).astype(dtype)
+    g = (rng.standard_normal(y.shape) if seed % 3 else rng.choice([-0.0, 0.0, 1.0, inf], y.shape)).astype(dtype)
+    options = {**case.options}
+    assert bits(made.jvp(numbers, t)) == bits(getattr(ln, f"{kind.name}_jvp")((x,), (t,), **options))
+    alike(made.vjp(numbers, g), kind, x, g, options)
+
+
+def widest(op: MaxPool, case: Case) -> int:
+    return max((len(view.places) for view in op.views(case.shapes[0][1:])), default=0)
+
+
+def alike(dx: Array, kind: type[MaxPool], x: Array, g: Array, options: dict[str, Any]) -> None:
+    """The VJP that was made of a record, and the one that finds the winners anew."""
+    vjp = getattr(ln, f"{kind.name}_vjp")
+    (anew,) = vjp((x,), g, **options)
+    assert dx.shape == anew.shape and dx.dtype == anew.dtype
+    if not np.isfinite(g.astype(np.float64)).all() or set(np.unique(g.astype(np.float64))) <= {0.0, 1.0}:
+        assert bits(dx) == bits(anew)  # nothing is rounded
+        return
+    terms, sizes = (
+        vjp((x.astype(np.float64),), v, **options)[0] for v in (np.ones(g.shape), abs(g.astype(np.float64)))
+    )
+    once = terms <= 1
+    assert bits(dx[once]) == bits(anew[once])
+    computed = np.finfo(np.float64 if x.dtype == np.float64 else np.float32)
+    # Half precision is rounded once more.
+    unit = float(float_info(x.dtype).eps) / 2 if x.dtype.itemsize == 2 else 0.0
+    most = height(int(terms.max(initial=0)))
+    off = (gamma(most, float(computed.eps) / 2) + unit) * sizes + most * float(computed.smallest_subnormal)
+    precise = np.longdouble if x.dtype == np.float64 else np.float64
+    assert (abs(dx.astype(precise) - anew.astype(precise)) <= 2 * off).all()
+
+
+@every_dtype
+@pytest.mark.parametrize(("kind", "case"), CASES)
+def test_a_record_has_the_first_winner_of_every_window(kind: type[MaxPool], case: Case, dtype: Any) -> None:
+    for seed in range(6):
+        check(kind, case, dtype, seed, ((), (2,), (2, 9))[seed % 3])
+
+
+@given(seeds, st.sampled_from(KINDS), st.sampled_from(DTYPES))
+def test_records_of_random_windows(seed: int, kind: type[MaxPool], dtype: Any) -> None:
+    check(kind, random_case(kind, seed), dtype, seed, ((), (3,), (2, 5))[seed % 3])
+
+
+def wide(*shape: int, **options: Any) -> Case:
+    return Case((shape,), options)
+
+
+GEOMETRIES = {
+    "the usual": wide(3, 30, 28, kernel=(3, 3), stride=2, padding=1),
+    "odd sizes": wide(3, 31, 33, kernel=(3, 3), stride=2, padding=1, ceil_mode=True),
+    "tiles": wide(3, 30, 38, kernel=(2, 2)),
+    "tiles that leave cells": wide(2, 9, 41, kernel=(2, 2)),
+    "tiles of four": wide(2, 9, 70, kernel=(2, 4), stride=(2, 4)),
+    "stride 1": wide(2, 11, 37, kernel=(3, 3), stride=1, padding=1),
+    "stride 3": wide(2, 11, 67, kernel=(3, 3)),
+    "stride 2, five taps": wide(2, 11, 67, kernel=(2, 5), stride=2, padding=((0, 1), (2, 1))),
+    "dilated": wide(2, 21, 47, kernel=(3, 3), stride=(1, 2), dilation=3, padding=1),
+    "dilated by more than a row": wide(2, 9, 5, kernel=(2, 2), stride=1, dilation=(3, 4)),
+    "a kernel wider than the input": wide(1, 5, 3, kernel=(7, 6), stride=1, padding=3),
+    "a long row": wide(1, 5000, kernel=(3,), stride=2, padding=1),
+    "cells beside each other": wide(1, 40, kernel=(7,), stride=1, padding=3),
+    "rows of many windows": wide(1, 12, 40, kernel=(9, 8), stride=1, padding=4),
+    "windows of 256 cells": wide(1, 20, 40, kernel=(16, 16), stride=3),
+    "windows of 272 cells": wide(1, 20, 40, kernel=(17, 16), stride=3),
+    "windows of many rows": wide(1, 50, 3, kernel=(40, 1), stride=3),
+    "three axes": wide(2, 6, 7, 20, kernel=(2, 3, 2), stride=(1, 2, 2), padding=(1, 1, 0)),
+    "four axes": wide(1, 3, 4, 5, 9, kernel=(2, 2, 3, 3), stride=1, padding=1),
+    "an axis of its own": wide(2, 4, 24, kernel=(1, 3), stride=(1, 2), padding=(0, 1)),
+}
+
+
+@every_dtype
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_every_way_to_find_numbers(name: str, dtype: Any) -> None:
+    for seed in range(6):
+        check(MaxPool, GEOMETRIES[name], dtype, seed, ((), (3,), (1, 2))[seed % 3])
+
+
+def test_threads_change_nothing() -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((1, 400, 500), (40, 60, 60), (1, 300_000)):
+        d = len(shape) - 1
+        made = recorder(MaxPool, wide(*shape, kernel=(3,) * d, stride=2, padding=1), shape, np.float32)
+        assert made is not None
+        x = rng.standard_normal(shape, np.float32)
+        y, index = ln.max_pool(x, (3,) * d, stride=2, padding=1, return_indices=True)
+        g = rng.integers(-3, 4, y.shape).astype(np.float32)  # sums of these are exact
+        want = np.zeros((shape[0], prod(shape[1:])), np.float32)
+        for channel, at, share in zip(want, index.reshape(shape[0], -1), g.reshape(shape[0], -1), strict=True):
+            np.add.at(channel, at, share)
+        for threads in (1, 2, 3):
+            ln.set_num_threads(threads)
+            value, numbers = made.forward(x)
+            assert (value == y).all()
+            assert (made.vjp(numbers, g).reshape(want.shape) == want).all()
+            assert (made.jvp(numbers, x) == y).all()
+
+
+def test_bins_of_any_size_have_records() -> None:
+    for n, m in ((17, 5), (5, 17), (64, 7), (1, 9), (300, 1)):
+        check(AdaptiveMaxPool, wide(2, n, 11, output_size=(m, 4)), np.float32, 0)
+        check(AdaptiveMaxPool, wide(2, n, output_size=(m,)), np.float64, 1)
+
+
+def test_what_has_no_record() -> None:
+    shape = (2, 3, 8, 8)
+    for ties in ("all", "split"):
+        assert recorder(MaxPool, wide(kernel=(2, 2), ties=ties), shape, np.float32) is None
+    assert recorder(GlobalMaxPool, wide(spatial=2), shape, np.float32) is None  # whose ties are "all"
+    assert recorder(MaxPool, wide(kernel=(2, 2)), (0, 3, 8, 8), np.float32) is None
+    deep = (1, *(2,) * 9)
+    assert recorder(MaxPool, wide(kernel=(1,) * 9), deep, np.float32) is None  # more axes than kernels have
+
+
+def test_arrays_of_any_layout() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 9, 8, 3)).transpose(0, 3, 1, 2)
+    made = recorder(MaxPool, wide(kernel=(3, 3), stride=2), x.shape, x.dtype)
+    assert made is not None
+    y, numbers = made.forward(x)
+    want, want_numbers = made.forward(x.copy())
+    assert (y == want).all() and (numbers == want_numbers).all()
+    g = np.asfortranarray(y)
+    assert (made.vjp(numbers, g) == made.vjp(numbers, y)).all()
+
+
+def test_numbers_that_no_window_has_harm_nothing() -> None:
+    for case in (wide(2, 6, 9, kernel=(3, 3), stride=2, padding=1), wide(1, 30, 30, kernel=(20, 20), stride=3)):
+        made = recorder(MaxPool, case, case.shapes[0], np.float32)
+        assert made is not None
+        g = np.ones(made.resolved.out, np.float32)
+        for number in (255, np.iinfo(made.record.dtype).max):
+            wrong = np.full(made.resolved.out, number, made.record.dtype)
+            assert made.vjp(wrong, g).shape == case.shapes[0]
+            assert made.jvp(wrong, np.ones(case.shapes[0], np.float32)).shape == made.resolved.out
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    made = recorder(MaxPool, wide(kernel=(2, 2)), (1, 4, 4), np.float32)
+    assert made is not None
+    with pytest.raises(ValueError, match="do not fit"):
+        made.forward(np.zeros((1, 4, 5), np.float32))
+    with pytest.raises(ValueError, match="do not fit"):
+        made.vjp(np.zeros((1, 2, 2), np.uint32), np.zeros((1, 2, 2), np.float32))
+    assert prod(made.resolved.out) == 4
+
+
+# ---- who keeps records
+
+
+def pool(x: Any) -> Any:
+    return ln.max_pool(x, (3, 3), stride=2, padding=1)
+
+
+def squares(x: Any) -> Any:
+    y = pool(ln.relu(x))
+    return ln.sum(y * y)
+
+
+def image(seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal((2, 3, 14, 18)).astype(np.float32)
+
+
+def test_a_pullback_looks_at_the_record_and_not_at_x() -> None:
+    x = image()
+    y, pullback = ln.vjp(pool, x)
+    (want,) = ln.max_pool_vjp((x,), y, kernel=(3, 3), stride=2, padding=1)
+    x[...] = 0
+    assert np.allclose(pullback(y)[0], want, rtol=1e-6) and want.any()
+
+
+def test_where_no_record_pays_winners_are_found_anew() -> None:
+    x = image()
+    for options in ({"kernel": (5, 5), "stride": 1}, {"kernel": (2, 2), "ties": "all"}):
+        y, pullback = ln.vjp(lambda v, options=options: ln.max_pool(v, **options), x)
+        assert (pullback(y)[0] == ln.max_pool_vjp((x,), y, **options)[0]).all()
+
+
+def test_derivatives_of_derivatives_need_x_again() -> None:
+    x, t = image(), image(1)
+    _, moved = ln.jvp(ln.grad(squares), (x,), (t,))
+    again = ln.jit(lambda x, t: ln.jvp(ln.grad(squares), (x,), (t,))[1])(x, t)
+    assert np.allclose(moved, again, rtol=1e-5, atol=1e-6) and moved.any()
+
+
+def test_indices_and_derivatives_at_once() -> None:
+    x = image()
+    y, pullback = ln.vjp(lambda v: ln.max_pool(v, (2, 2), return_indices=True)[0], x)
+    assert (pullback(y)[0] == ln.max_pool_vjp((x,), y, kernel=(2, 2))[0]).all()
+
+
+def compiled(function: Any) -> Any:
+    """The program of a compiled function that was called once."""
+    return next(iter(function.programs.values()))[0]
+
+
+def steps(program: Any) -> list[str]:
+    return [line.text.partition("(")[0] for line in program.stats(repeat=1).nodes]
+
+
+def test_a_compiled_gradient_keeps_the_winners() -> None:
+    x = image()
+    both = ln.jit(ln.value_and_grad(squares))
+    value, gradient = both(x)
+    program = compiled(both)
+    assert "max_pool_vjp_from_winners" in steps(program) and "max_pool_vjp_x" not in steps(program)
+    plain = program.graph.copy()
+    anew = type(program)(plain, fuse=False)(x)
+    assert value == anew[0] and np.allclose(gradient, anew[1], rtol=1e-6)
+
+
+def test_a_program_and_its_pullback_hand_over_the_winners() -> None:
+    x = image()
+    program = ln.trace(pool, x).compile()
+    y, pullback = program.vjp(x)
+    want = ln.max_pool_vjp((x,), y, kernel=(3, 3), stride=2, padding=1)[0]
+    x[...] = 0
+    assert (y == program.vjp(image())[0]).all()
+    assert np.allclose(pullback(y)[0], want, rtol=1e-6) and want.any()
+
+
+def test_tensors_and_debugging_programs_hand_them_over_too() -> None:
+    x = image()
+    tensor = torch.from_numpy(x)
+    y, pullback = ln.trace(pool, x).compile().vjp(tensor)
+    (want,) = ln.trace(pool, x).compile(debug=True).vjp(x)[1](y.numpy())
+    assert (pullback(y)[0].numpy() == want).all() and want.any()
+
+
+def test_a_vjp_of_a_pool_whose_value_nobody_needs_finds_winners_anew() -> None:
+    program = ln.jit(ln.grad(lambda x: ln.sum(pool(x))))
+    x = image()
+    want = ln.max_pool_vjp((x,), np.ones_like(pool(x)), kernel=(3, 3), stride=2, padding=1)[0]
+    assert (program(x) == want).all()
+    assert steps(compiled(program)).count("max_pool") == 0
+
+
+def test_the_specification_of_the_two_steps_is_that_of_the_vjp() -> None:
+    for kind in KINDS:
+        for case in kind.cases.values():
+            case = first(case)
+            op = resolve_named(kind.name, case.shapes, case.options, lead=1).op
+            assert isinstance(op, MaxPool)
+            x = cells_of(np.random.default_rng(0).integers(-2, 3, case.shapes[0]).astype(object))
+            numbers = winners_of(kind)(op).spec(x)
+            g = cells_of(np.arange(1, numbers.size + 1).reshape(numbers.shape).astype(object))
+            assert (vjp_from(kind)(op).spec(x, numbers, g) == op.vjp((x,), g)[0]).all()
