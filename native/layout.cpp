@@ -240,6 +240,18 @@ void one_hot(i64 outer, i64 classes, i64 inner, const i64* labels, T* y) {
     });
 }
 
+template <class T>
+void take(i64 outer, i64 size, i64 inner, const std::vector<i64>& places, const T* x, T* y) {
+    const i64 count = places.size();
+    parallel_parts(outer, outer * count * inner, [&](i64 begin, i64 end) {
+        for (i64 o = begin; o < end; ++o)
+            for (i64 k = 0; k < count; ++k)
+                copy_run(x + (o * size + places[k]) * inner, y + (o * count + k) * inner, inner);
+    });
+}
+
+template void take<float>(i64, i64, i64, const std::vector<i64>&, const float*, float*);
+template void take<double>(i64, i64, i64, const std::vector<i64>&, const double*, double*);
 template void strided_copy<float>(const Walk&, const float*, float*);
 template void strided_copy<double>(const Walk&, const double*, double*);
 template void filled_copy<float>(const Walk&, const float*, i64, i64, float, float*);

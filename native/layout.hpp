@@ -52,5 +52,8 @@ void concat(i64 outer, const std::vector<i64>& inners, const T* const* x, T* y);
 // y[outer][classes][inner]: 1 where the label says so. Throws std::domain_error for a label that is no class.
 template <class T>
 void one_hot(i64 outer, i64 classes, i64 inner, const i64* labels, T* y);
+// y[outer][places][inner]: the cells of x[outer][size][inner] at some places of its middle axis.
+template <class T>
+void take(i64 outer, i64 size, i64 inner, const std::vector<i64>& places, const T* x, T* y);
 
 }  // namespace lunette

@@ -6,7 +6,7 @@ A graph is well formed by construction. Whatever makes one otherwise (a parser, 
 |------|----------------------------------------------------------------------------------------------|
 | G1   | every input of a node is an earlier node                                                     |
 | G2   | shape and dtype of a node are what its operator gives for the shapes and dtypes of its inputs |
-| G3   | inputs have names that differ, and sizes >= 0                                                |
+| G3   | inputs have names that differ and can be printed, and sizes >= 0                             |
 | G4   | a constant has the shape and dtype that its node says                                        |
 | G5   | outputs are nodes of the graph; computing needs at least one                                 |
 | G6   | values decide nothing while a graph is built                                                 |
@@ -67,6 +67,8 @@ class Node:
     value: Array | None = field(default=None, compare=False)
     line: str = field(default="", compare=False)
     """Where the user built it."""
+    label: str = field(default="", compare=False)
+    """What it is called where the graph comes from: the node of a file that was read."""
 
     @property
     def op(self) -> Op:
@@ -191,6 +193,7 @@ class Graph:
         self.outputs: list[int] = []
         self._constants: dict[Any, tuple[int, Array, Any]] = {}
         self.lines = True  # whether nodes remember where they were built
+        self.label = ""  # of the nodes that are built now
 
     # ---- building
 
@@ -198,8 +201,10 @@ class Graph:
         """A new input."""
         with speaking("Graph.input"):
             name = self.unused(f"x{len(self.inputs)}") if name is None else name
-            if not isinstance(name, str) or not name.isidentifier() or name in [n.name for n in self.inputs]:
-                raise ArgumentError("G3", "a name of its own, an identifier", f"name={shown(name)}", "Or leave it out.")
+            taken = [n.name for n in self.inputs]
+            if not isinstance(name, str) or not name or not name.isprintable() or name in taken:
+                need = "a name of its own that can be printed"
+                raise ArgumentError("G3", need, f"name={shown(name)}", "Or leave it out.")
             if not is_sequence(shape):
                 raise DTypeError("G3", "a shape as a tuple", f"shape={shown(shape)}", "Write (n,) for one axis.")
             sizes = tuple(integer("a size", n) for n in shape)
@@ -276,7 +281,7 @@ class Graph:
             )
         line = line_of_the_user() if self.lines else ""
         kept = plain if bound.d is None else kind.told(bound.d, plain)
-        return self.append(Node(bound.out, dtype, kind, kept, tuple(inputs), bound, line=line))
+        return self.append(Node(bound.out, dtype, kind, kept, tuple(inputs), bound, line=line, label=self.label))
 
     def append(self, node: Node) -> Var:
         """A node that is known to be well formed."""
