@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lunette.array import bound_of
+from lunette.array import resolve_named
 from lunette.errors import LunetteError
 from lunette.op import Case, Op
 
@@ -17,7 +17,7 @@ def random_case(kind: type[Op], seed: int) -> Case:
     while True:
         case = _guess(kind, rng)
         try:
-            bound_of(kind.name, case.shapes, case.options, lead=1)
+            resolve_named(kind.name, case.shapes, case.options, lead=1)
         except LunetteError:
             continue
         return case

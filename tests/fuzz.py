@@ -37,7 +37,7 @@ import numpy as np
 import hostile
 import lunette
 from lunette import ArgumentError, DTypeError, LunetteError, ShapeError
-from lunette.array import bound_of
+from lunette.array import resolve_named
 from lunette.number import Array
 from lunette.op import Case, Op
 from lunette.ops import ALL
@@ -308,11 +308,11 @@ def _cotangent(dice: Dice, name: str, arrays: tuple[Any, ...], options: dict[str
     if dice.chance(0.05):
         return dice.pick(_values())
     try:
-        bound = bound_of(name, [np.shape(a) for a in arrays], options, lead=1 if spec else 2)
-        fits = prod(max(n, 1) for n in bound.out) <= MEMORY // 8
+        resolved = resolve_named(name, [np.shape(a) for a in arrays], options, lead=1 if spec else 2)
+        fits = prod(max(n, 1) for n in resolved.out) <= MEMORY // 8
     except Exception:  # hostile shapes: the call itself is to say so
         fits = False
-    return dice.array(bound.out if fits and dice.chance(0.97) else dice.shape()[0], dtype)
+    return dice.array(resolved.out if fits and dice.chance(0.97) else dice.shape()[0], dtype)
 
 
 # ---- running it
@@ -391,17 +391,17 @@ def compare(call: Call, number: int) -> None:
         return
     if sum(a.size for a in arrays) > 400 or max(a.ndim for a in arrays) > 6:
         return
-    bound = bound_of(name, [a.shape for a in arrays], given)
-    if prod(bound.out) > 400:
+    resolved = resolve_named(name, [a.shape for a in arrays], given)
+    if prod(resolved.out) > 400:
         return
-    shapes = tuple(s for s in bound.shapes if s is not None)
+    shapes = tuple(s for s in resolved.shapes if s is not None)
     rng = np.random.default_rng(number)
     tangents = [rng.integers(-2, 3, a.shape).astype(a.dtype) for a in arrays]
     with flint.ctx.workprec(200):
         check_arrays(kind, Case(shapes, given), arrays, tangents, number)
     if indices:
         _, index = getattr(ln, name)(arrays[0], **given, return_indices=True)
-        for at in np.ndindex(bound.batch):
+        for at in np.ndindex(resolved.batch):
             _, place = getattr(ln.spec, name)(arrays[0][at], **given, return_indices=True)
             assert np.array_equal(index[at], place.astype(np.int64))
     Compared.count += 1
@@ -422,9 +422,9 @@ class Compared:
 
 def run(seed: int, first: int, stop: int, at: mmap.mmap | None = None) -> int:
     """Run these calls; the number is written to `at` before each. Returns how many were not refused."""
-    import lunette.number
+    import lunette.number.cells
 
-    lunette.number._MEMORY = MEMORY
+    lunette.number.cells._MEMORY = MEMORY
     faulthandler.enable()
     if "LD_PRELOAD" not in os.environ:  # a sanitizer maps far more than it uses
         resource.setrlimit(resource.RLIMIT_AS, (2**34, resource.RLIM_INFINITY))

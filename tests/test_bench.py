@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from lunette import array
+from lunette.array import resolved
 from lunette.bench import report
 from lunette.bench.arithmetics import programs
 from lunette.bench.cases import DIRECTIONS, DTYPES, LAYERS, OPS, Layer, Problem, select
@@ -35,9 +35,9 @@ every_layer = pytest.mark.parametrize("layer", [pytest.param(la, id=f"{la.op}:{l
 
 @every_layer
 def test_every_case_binds_and_so_does_its_small_version(layer: Layer) -> None:
-    assert len(layer.bound.out) == len(layer.shapes[0])
+    assert len(layer.resolved.out) == len(layer.shapes[0])
     small = layer.shrunk()
-    assert small.d == layer.d and len(small.bound.out) == len(small.shapes[0])
+    assert small.d == layer.d and len(small.resolved.out) == len(small.shapes[0])
     assert sum(np.prod(s) for s in small.shapes) < 50_000
 
 
@@ -94,8 +94,8 @@ def test_the_counted_operations_are_those_of_the_program() -> None:
 def bench() -> Iterator[Bench]:
     yield Bench(["lunette", *NAMES], 1, 1e-6)
     # JAX's compiled functions outlive the interpreter, and their globals with them: nanobind would report our operators
-    array._BOUND.clear()
-    array._QUICK.clear()
+    resolved.RESOLVED.clear()
+    resolved.QUICK.clear()
 
 
 SOME = [

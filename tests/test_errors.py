@@ -424,7 +424,7 @@ def test_n5_an_index_needs_a_decided_winner() -> None:
 
 
 def test_n6_the_output_fits_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lunette.number._MEMORY", 2**30)
+    monkeypatch.setattr("lunette.number.cells._MEMORY", 2**30)
     refused(
         lambda: ln.conv(X, W, padding=2**40),
         ln.ShapeError,

@@ -335,7 +335,7 @@ def test_t3_gradients_of_scalars() -> None:
         ln.ShapeError,
         "grad [T3] needs a function with one result, without axes; got tuple. Take ln.sum or ln.mean of it.",
     )
-    for f, got in ((ln.sum, "Taped"), (lambda x: (x, x, x), "tuple of 3")):
+    for f, got in ((ln.sum, "ReverseTracer"), (lambda x: (x, x, x), "tuple of 3")):
         refused(
             partial(ln.grad(f, has_aux=True), V),
             ln.DTypeError,
@@ -515,8 +515,14 @@ def test_g6_comparisons(sign: str) -> None:
     said = f"needs a decision that does not depend on values; got `{sign}` on"
     compare = eval(f"lambda v: v {sign} 0")
     refused(lambda: compare(gx), ln.DTypeError, f"Var [G6] {said} Var(%0 : f32[2,3]). {BRANCH}")
-    refused(lambda: ln.grad(compare)(V), ln.DTypeError, f"Taped [G6] {said} Taped(float64[3]). {BRANCH}")
-    refused(lambda: ln.jvp(compare, (V,), (V,)), ln.DTypeError, f"Pushed [G6] {said} Pushed(float64[3]). {BRANCH}")
+    refused(
+        lambda: ln.grad(compare)(V), ln.DTypeError, f"ReverseTracer [G6] {said} ReverseTracer(float64[3]). {BRANCH}"
+    )
+    refused(
+        lambda: ln.jvp(compare, (V,), (V,)),
+        ln.DTypeError,
+        f"ForwardTracer [G6] {said} ForwardTracer(float64[3]). {BRANCH}",
+    )
     refused(lambda: ln.jit(compare)(V), ln.DTypeError, f"Var [G6] {said} Var(%0 : f64[3]). {BRANCH}")
 
 

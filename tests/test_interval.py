@@ -27,7 +27,7 @@ import lunette as ln
 from configurations import random_case
 from lunette import outward
 from lunette.arithmetic import interval, interval_pool
-from lunette.array import bound_of
+from lunette.array import resolve_named
 from lunette.number import Array, Interval, cells_of, each
 from lunette.op import Case, Op, apply
 from lunette.ops import ALL, GLUE, AvgPool, Conv, ConvTranspose, LpPool, SmoothMaxPool
@@ -143,7 +143,7 @@ def check(kind: type[Op], case: Case, dtype: Any, seed: int, style: int, *, wild
     g = box_of(style, rng, y.shape, dtype, wild=wild)
     dy = getattr(ln, f"{kind.name}_jvp")(tuple(boxes), tuple(tangents), **case.options, arithmetic="interval")
     back = getattr(ln, f"{kind.name}_vjp")(tuple(boxes), g, **case.options, arithmetic="interval")
-    op = bound_of(kind.name, case.shapes, case.options, lead=1).op.cast(np.dtype(dtype))
+    op = resolve_named(kind.name, case.shapes, case.options, lead=1).op.cast(np.dtype(dtype))
     number = number_of(kind)
     for _ in range(1):
         a, t = [inside(b, rng, number) for b in boxes], [inside(b, rng, number) for b in tangents]
@@ -369,13 +369,13 @@ def test_counts_that_no_float_has_are_rounded_once_more() -> None:
 def test_windows_that_read_a_cell_are_counted_at_once() -> None:
     for n, kernel, stride, dilation, padding in ((9, 3, 1, 2, 2), (9, 4, 2, 1, 1), (7, 3, 3, 3, 3), (5, 5, 1, 1, 4)):
         options: dict[str, Any] = {"kernel": (kernel,), "stride": stride, "dilation": dilation, "padding": padding}
-        op = bound_of("avg_pool", [(1, 1, n)], options).op
+        op = resolve_named("avg_pool", [(1, 1, n)], options).op
         assert isinstance(op, AvgPool)
         (readers,) = ln.avg_pool_vjp(
             (x := np.ones((1, 1, n)),), np.ones_like(ln.avg_pool(x, **options)), **options, divisor=1
         )
         assert op.terms_back(((1, n),), 0) == readers.max()
-    long = bound_of("avg_pool", [(1, 1, 10**6)], {"kernel": (10**5,), "stride": 1}).op  # no loop over the kernel
+    long = resolve_named("avg_pool", [(1, 1, 10**6)], {"kernel": (10**5,), "stride": 1}).op  # no loop over the kernel
     assert isinstance(long, AvgPool) and long.terms_back(((1, 10**6),), 0) == 10**5
 
 
@@ -417,13 +417,13 @@ def check_a_box_inside_a_box(kind: type[Op], seed: int) -> None:
         options = dict(case.options)
         if options.get("divisor"):
             options["divisor"] = abs(options["divisor"])
-        op = bound_of(kind.name, case.shapes, case.options, lead=1).op
+        op = resolve_named(kind.name, case.shapes, case.options, lead=1).op
         terms = op.terms([*case.shapes, *[None] * (len(kind.arrays) - len(case.shapes))]) or 1
         room = 8 * gamma(depth(terms) + 2, dtype) * getattr(ln.spec, kind.name)(cells_of(greatest), **own, **options)
         factors = [1, *(v for a in (greatest, *own.values()) for v in cells_of(a).flat)]
         room = room + lost(terms, max(factors) / min(1, Fraction(options.get("divisor") or 1)), dtype)
     elif kind is LpPool:
-        op = bound_of(kind.name, case.shapes, case.options, lead=1).op
+        op = resolve_named(kind.name, case.shapes, case.options, lead=1).op
         assert isinstance(op, LpPool)
         most = prod(case.shapes[0][1:])  # no window has more cells
         own = interval_pool.norm_numbers(max(most, 1), float(op.p), np.dtype(dtype))[0]
@@ -664,10 +664,10 @@ def test_containing_compares_real_numbers() -> None:
     assert tenth not in Interval(np.full(2, 0.1)) and np.full(2, tenth) not in Interval(np.full(2, 0.1))
     assert np.array([2**53 + 1, 0]) not in Interval(np.zeros(2), np.full(2, 2.0**53))
     assert Decimal("inf") in Interval(0, inf) and np.nan not in Interval(-inf, inf)
-    for strange in ("a", None, 1j, object(), [[1], [2, 3]]):
+    for has_special_values in ("a", None, 1j, object(), [[1], [2, 3]]):
         for box in (Interval(0, 1), Interval(np.zeros(2))):
             with pytest.raises(ln.DTypeError, match="needs real numbers"):
-                assert strange in box
+                assert has_special_values in box
 
 
 def test_an_interval_of_numbers_beside_numpy() -> None:
@@ -899,7 +899,7 @@ def test_programs_decide_once_what_shapes_and_constants_do(monkeypatch: pytest.M
     graph, box = small_net()
     program, want = graph.compile(), node_by_node(graph, [box])
     program.run(box)
-    for name in ("_magnitudes", "_beside", "_rule", "bound_to"):
+    for name in ("_magnitudes", "_beside", "_rule", "resolve_cached"):
         monkeypatch.delattr(interval, name)
     monkeypatch.delattr("lunette.graph.interval_plan.apply")
     assert program.run(box) == want[graph.outputs[0]]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import lunette as ln
 from configurations import random_case
-from lunette.array import bound_of
+from lunette.array import resolve_named
 from lunette.number import Array, cells_of, each
 from lunette.op import Case, Op
 from lunette.ops import ALL, AvgPool, Conv, ConvTranspose, LpPool, MaxPool, SmoothMaxPool
@@ -121,7 +121,7 @@ def check_case(kind: type[Op], case: Case, dtype: Any, seed: int, batch: tuple[i
 def check_arrays(kind: type[Op], case: Case, arrays: list[Array], tangents: list[Array], seed: int) -> None:
     """Value and both derivatives of one call; arrays and tangents may have any layout and batch axes."""
     batch, dtype = arrays[0].shape[: arrays[0].ndim - len(case.shapes[0])], arrays[0].dtype.type
-    op = bound_of(kind.name, case.shapes, case.options, lead=1).op.cast(np.dtype(dtype))
+    op = resolve_named(kind.name, case.shapes, case.options, lead=1).op.cast(np.dtype(dtype))
     named = dict(zip(kind.arrays[1:], arrays[1:], strict=False))
     y = getattr(ln, kind.name)(arrays[0], **named, **case.options)
     dy = getattr(ln, f"{kind.name}_jvp")(tuple(arrays), tuple(tangents), **case.options)
@@ -335,16 +335,16 @@ def test_absent_cells_add_nothing_whatever_the_weight(special: float, seed: int)
 
 
 def test_views_of_known_shapes_go_the_short_way() -> None:
-    from lunette.array import _quickly
+    from lunette.array.run import run_quickly
 
     x = np.random.default_rng(0).standard_normal((2, 3, 8, 8))
     view = x[:, :, ::2, ::2]
     options = (2, None, 0, 1, False, "first", False, None)
     assert (ln.max_pool(view, 2) == ln.max_pool(view.copy(), 2)).all()
     for other in (view, view[::-1], np.asfortranarray(view)):
-        quick = _quickly(MaxPool, (other,), "fast", options)
+        quick = run_quickly(MaxPool, (other,), "fast", options)
         assert quick is not None and (quick == ln.max_pool(other.copy(), 2)).all()
-    assert _quickly(MaxPool, (view.astype(">f8"),), "fast", options) is None
+    assert run_quickly(MaxPool, (view.astype(">f8"),), "fast", options) is None
 
 
 SUMS = [k for k in ALL if k.name in ("conv", "conv_transpose", "avg_pool", "adaptive_avg_pool", "global_avg_pool")]

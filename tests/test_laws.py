@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import lunette as ln
 from lunette import spec
-from lunette.array import bound_of
+from lunette.array import resolve_named
 from lunette.number import Array, Dual, Interval, each, primal, total
 from lunette.op import Case, Op
 from lunette.ops import ALL
@@ -87,7 +87,7 @@ def dot(a: Array, b: Array) -> Any:
 @given(seeds)
 def test_the_shape_rule_tells_the_truth(kind: type[Op], case: Case, seed: int) -> None:
     arrays = fill(kind, case, seed)
-    wanted = bound_of(kind.name, [a.shape for a in arrays], case.options, lead=1).out
+    wanted = resolve_named(kind.name, [a.shape for a in arrays], case.options, lead=1).out
     assert forward(kind, arrays, case).shape == wanted
 
 

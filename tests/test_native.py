@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import lunette as ln
-from lunette import _native, array
+from lunette import _native
 from lunette.arithmetic.rounded import _widener
 from lunette.arithmetic.sums import _decider
-from lunette.array import forget
+from lunette.array import forget, resolved
 from lunette.number import Array
 
 ROOT = Path(__file__).parents[1]
@@ -292,14 +292,14 @@ def test_nothing_is_said_of_what_is_alive_at_the_end() -> None:
 
 
 def test_tables_that_are_remembered_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(array, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(resolved, "MOST_BYTES", 1 << 20)
     for n in range(10_000, 10_032):
         x = np.zeros((1, n), np.float32)
         ln.max_pool(x, (2,))
         ln.avg_pool(x, (2,), arithmetic="rounded")
-        assert len(array._BOUND) < 4 and array._Held.bytes <= 1 << 21
-    array.forget()
-    assert array._Held.bytes == 0
+        assert len(resolved.RESOLVED) < 4 and resolved.Held.bytes <= 1 << 21
+    resolved.forget()
+    assert resolved.Held.bytes == 0
 
 
 def test_what_another_thread_forgets_is_made_again() -> None:
@@ -315,7 +315,7 @@ def test_what_another_thread_forgets_is_made_again() -> None:
     threads = [threading.Thread(target=work) for _ in range(3)]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    forgetting = threading.Thread(target=lambda: [array.forget() for _ in iter(stop.is_set, True)])
+    forgetting = threading.Thread(target=lambda: [resolved.forget() for _ in iter(stop.is_set, True)])
     try:
         for t in (*threads, forgetting):
             t.start()

@@ -92,7 +92,7 @@ ORDER = [
     "bench demo",
     "cli",
 ]
-PACKAGES = ("ops", "arithmetic", "graph", "dialects", "conform", "bench", "demo")
+PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "conform", "bench", "demo")
 
 
 def room_of(path: Path) -> str:

@@ -60,7 +60,7 @@ def truth(kind: type[Op], arrays: list[Any], options: tuple[Any, ...]) -> Array:
     assert finite
     with precision(400):
         cells = [None if a is None else each(lambda v: number(float(v)), cells_of(a)) for a in call.arrays]
-        exact = by_specification(call.bound, cells)
+        exact = by_specification(call.resolved, cells)
         if number is Fraction:
             return each(lambda v: round_fraction(Fraction(v), dtype), exact).astype(float)
         return each(lambda v: np.nan if (y := decided_ball(v, dtype)) is None else y, exact).astype(float)
@@ -345,9 +345,11 @@ def test_many_planes(dtype: Any, threads: int) -> None:
         for n, c in ((0, 3), (0, 9), (1, 2), (1, 5), (2, 7), (2, 19)):
             if not plane_by_plane and not np.isfinite(x[n, c].astype(float)).all():
                 fast = function(x[n : n + 1, c : c + 1].astype(np.float64), **options)[0, 0]
-                strange = ~np.isfinite(fast)
-                assert strange.any() and np.array_equal(y[n, c][strange].astype(float), fast[strange], equal_nan=True)
-                assert np.isfinite(y[n, c][~strange].astype(float)).all()
+                has_special_values = ~np.isfinite(fast)
+                assert has_special_values.any() and np.array_equal(
+                    y[n, c][has_special_values].astype(float), fast[has_special_values], equal_nan=True
+                )
+                assert np.isfinite(y[n, c][~has_special_values].astype(float)).all()
                 continue
             number = flint.arb if analytic else Fraction
             own = {k: number(float(v)) if k == "beta" else v for k, v in options.items()}
@@ -383,8 +385,8 @@ def balls_of(kind: type[Op], x: Array, beta: float | None, options: dict[str, An
     arrays = (x,) if beta is None else (x, np.array(beta, x.dtype))
     call = prepare(Request(kind, arrays, "rounded", options_of(kind, Case((), options))))
     with precision(400):
-        return call.bound, by_specification(
-            call.bound, [each(lambda v: flint.arb(float(v)), cells_of(a)) for a in arrays]
+        return call.resolved, by_specification(
+            call.resolved, [each(lambda v: flint.arb(float(v)), cells_of(a)) for a in arrays]
         )
 
 
@@ -647,7 +649,7 @@ def test_glue_is_the_exact_result_rounded_once(kind: type[Glue], dtype: Any, fil
                 a if p in kind.integers else each(lambda v, number=number: number(float(v)), cells_of(a))
                 for p, a in enumerate(call.arrays)
             ]
-            exact = by_specification(call.bound, cells)
+            exact = by_specification(call.resolved, cells)
         for got, v in zip(np.ravel(y), exact.ravel(), strict=True):
             t = np.dtype(dtype)
             want = decided_ball(v, t) if number is flint.arb else round_fraction(Fraction(v), t)

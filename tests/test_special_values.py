@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import lunette as ln
-from lunette.array import take
+from lunette.array import to_numpy
 from lunette.op import Case, Op
 from lunette.ops import ALL
 
@@ -661,14 +661,14 @@ def test_python_numbers_are_converted_to_the_dtype_of_x_first(dtype: Any) -> Non
 
 def test_tensors_and_arrays_go_in_without_a_copy() -> None:
     tensor = torch.arange(6.0).reshape(1, 6)
-    assert np.shares_memory(take(tensor, "x").array, tensor.numpy())
+    assert np.shares_memory(to_numpy(tensor, "x").array, tensor.numpy())
     half = torch.arange(6, dtype=torch.bfloat16).reshape(1, 6)
-    assert np.shares_memory(take(half, "x").array, half.view(torch.int16).numpy())
+    assert np.shares_memory(to_numpy(half, "x").array, half.view(torch.int16).numpy())
     array = np.arange(6.0).reshape(1, 6)[:, ::2]
-    assert np.shares_memory(take(array, "x").array, array)
+    assert np.shares_memory(to_numpy(array, "x").array, array)
     # What is a view of one buffer stays one: the addresses of JAX's array and of the array lunette reads are equal.
     device = jnp.arange(6.0)
-    assert take(device, "x").array.ctypes.data == device.unsafe_buffer_pointer()
+    assert to_numpy(device, "x").array.ctypes.data == device.unsafe_buffer_pointer()
 
 
 @every_operator

@@ -56,8 +56,9 @@ from lunette.ops.binary import maximum as maximum
 from lunette.ops.binary import minimum as minimum
 from lunette.ops.binary import mul as mul
 from lunette.ops.binary import sub as sub
-from lunette.ops.layout import broadcast_to as broadcast_to
-from lunette.ops.layout import concat as concat
+from lunette.ops.broadcast import broadcast_to as broadcast_to
+from lunette.ops.broadcast import sum as sum
+from lunette.ops.concat import concat as concat
 from lunette.ops.layout import flatten as flatten
 from lunette.ops.layout import reshape as reshape
 from lunette.ops.layout import transpose as transpose
@@ -74,7 +75,6 @@ from lunette.ops.pad import slice as slice
 from lunette.ops.power import power as power
 from lunette.ops.reduce import max as max
 from lunette.ops.reduce import mean as mean
-from lunette.ops.reduce import sum as sum
 from lunette.ops.unary import abs as abs
 from lunette.ops.unary import exp as exp
 from lunette.ops.unary import leaky_relu as leaky_relu

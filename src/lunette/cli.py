@@ -20,7 +20,7 @@ from rich.text import Text
 import lunette as ln
 from lunette.array import lookup
 from lunette.conform.command import conform, diff
-from lunette.errors import meant, speaking
+from lunette.errors import error_context, meant
 from lunette.number import Array
 from lunette.op import parameters_of
 from lunette.ops import ALL, Conv
@@ -80,7 +80,7 @@ def _flag(option: str) -> str:
 
 def _check_options(op: str, given: Mapping[str, Any], possible: Iterable[str]) -> None:
     """Refuse options that the operator does not have, and the lack of those it needs, by their names here."""
-    with speaking("explain"):
+    with error_context("explain"):
         function, kind = lookup(op)
     known = {n: p for n, p in parameters_of(function).items() if n not in kind.arrays}
     if issubclass(kind, Conv):  # its kernel is the shape of w, of which there is none here

@@ -78,7 +78,7 @@ def meant(given: object, known: Iterable[str], otherwise: str) -> str:
     return f"Did you mean {close[0]}?" if close else otherwise
 
 
-class speaking:  # noqa: N801 (reads as a verb: with speaking("conv", d))
+class error_context:  # noqa: N801 (reads as a verb: with speaking("conv", d))
     """Rules deep inside do not know who asked; the operator signs the refusal on its way out.
 
     >>> with speaking("conv", d=2):

@@ -9,8 +9,8 @@ from itertools import islice, product
 from math import prod
 from typing import Any
 
-from lunette.array import bound_of, lookup
-from lunette.errors import ArgumentError, ShapeError, speaking
+from lunette.array import lookup, resolve_named
+from lunette.errors import ArgumentError, ShapeError, error_context
 from lunette.op import Op
 from lunette.ops import AvgPool, Conv
 from lunette.window import Axis, Geometry, Shape, Window, axes_told, integer, is_sequence, taps
@@ -280,7 +280,7 @@ def explain(op: Any, shape: Any, **arguments: Any) -> Explanation:
       o=1    · · ■ ■ ■ · ·   reads 1, 2, 3; divisor 3
       o=2    · · · · ■ ■ p   reads 3, 4; 1 padding; divisor 3
     """
-    with speaking("explain"):
+    with error_context("explain"):
         return _explained(op, shape, dict(arguments))
 
 
@@ -303,7 +303,7 @@ def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:
             raise ArgumentError("O2", "the kernel's sizes", "none", "Pass kernel=3 or kernel=(3, 2).", who=kind.name)
         kernel = options.pop("kernel")
         size = tuple(kernel) if is_sequence(kernel) else (kernel,) * length
-        bound = bound_of(op, [(1, *space), (1, 1, *size)], options, lead=1)
+        resolved = resolve_named(op, [(1, *space), (1, 1, *size)], options, lead=1)
     else:
-        bound = bound_of(op, [(1, *space)], {**options, "spatial": length}, lead=1)
-    return Explanation(bound.op, bound.op.window, space)  # type: ignore[attr-defined]
+        resolved = resolve_named(op, [(1, *space)], {**options, "spatial": length}, lead=1)
+    return Explanation(resolved.op, resolved.op.window, space)  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, meant, shown, speaking
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, meant, shown
 from lunette.number import Array, Interval
 from lunette.window import Shape, is_sequence
 
@@ -180,7 +180,7 @@ def cannot_derive(op: Op) -> ArgumentError:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ResolvedOp:
     """An operator with the shapes it was bound to."""
 
     op: Op
@@ -193,19 +193,19 @@ class Bound:
     kernels: Kernels = field(default=Kernels(), compare=False)
 
 
-def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> Bound:
+def resolve(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> ResolvedOp:
     """Check everything that can be checked without data."""
-    with speaking(kind.name):
+    with error_context(kind.name):
         try:
             d = kind.rank(shapes, lead, *options)
         except ShapeError as error:
             if error.rule == "W13":
                 error.got += _readings(kind, shapes, lead, options)
             raise
-    with speaking(kind.name, d):
+    with error_context(kind.name, d):
         if d is None:
             op = kind.of(shapes, *options)
-            return Bound(op, d, (), tuple(shapes), op.shape(*shapes))
+            return ResolvedOp(op, d, (), tuple(shapes), op.shape(*shapes))
         x = shapes[0]
         assert x is not None
         if len(x) < d + 1:
@@ -225,7 +225,7 @@ def bind(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> B
                 raise ShapeError("D7", f"{name} with batch axes {batch}", f"shape {s}", "It has one entry per sample.")
             sample.append(s[len(batch) :])
         op = kind.of(sample, *options)
-        return Bound(op, d, batch, tuple(sample), (*(() if kind.summed else batch), *op.shape(*sample)))
+        return ResolvedOp(op, d, batch, tuple(sample), (*(() if kind.summed else batch), *op.shape(*sample)))
 
 
 def _readings(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> str:
@@ -233,7 +233,7 @@ def _readings(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any])
     found = []
     for d in range(1, len(shapes[0] or ())):
         with suppress(LunetteError):
-            found.append(f"as spatial={d} -> {bind(kind, shapes, lead, (*options[:-1], d)).out}")
+            found.append(f"as spatial={d} -> {resolve(kind, shapes, lead, (*options[:-1], d)).out}")
     return f": {', '.join(found)}" if found else ""
 
 
@@ -343,7 +343,7 @@ def request_at(
             return None
         return known_rank(kind, map(outline, asked.operands), lead, asked.options)
 
-    with speaking(kind.name, d):
+    with error_context(kind.name, d):
         check_tuple(primals, "primals")
         check_primals(kind, primals)
     return named_request(function, named, options, lead)

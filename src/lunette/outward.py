@@ -33,10 +33,22 @@ def _outer(down: bool) -> float:
     return -np.inf if down else np.inf
 
 
-def directed_sum(a: Array, b: Array, down: bool) -> Array:
-    s = a + b
+def sum_error(a: Array, b: Array, s: Array) -> Array:
+    """`a + b - s` exactly, where s = a + b rounded (Knuth)."""
     part = s - a
-    error = (a - (s - part)) + (b - part)
+    error: Array = (a - (s - part)) + (b - part)
+    return error
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """`a + b` rounded, and what that drops."""
+    s = a + b
+    return s, sum_error(a, b, s)
+
+
+def directed_sum(a: Array, b: Array, down: bool) -> Array:
+    """`a + b` as lower, or upper, ends."""
+    s, error = two_sum(a, b)
     inward = error < 0 if down else error > 0
     if np.isfinite(error).all():  # so are the ends and their sum
         return moved(s, inward, down)
@@ -101,23 +113,23 @@ def _extremes(x: Interval, y: Interval, f: Directed) -> Interval:
 
 
 def add(x: Interval, y: Interval) -> Interval:
-    """X + y."""
+    """`x + y`."""
     with np.errstate(all="ignore"):
         return _whole(directed_sum(x.lo, y.lo, True), directed_sum(x.hi, y.hi, False))
 
 
 def neg(x: Interval) -> Interval:
-    """-x."""
+    """`-x`."""
     return _whole(-x.hi, -x.lo)
 
 
 def mul(x: Interval, y: Interval) -> Interval:
-    """X * y."""
+    """`x * y`."""
     return _extremes(x, y, _product)
 
 
 def div(x: Interval, y: Interval) -> Interval:
-    """X / y."""
+    """`x / y`."""
     quotient = _extremes(x, y, _quotient)
     zero = (y.lo <= 0) & (y.hi >= 0)
     return _whole(np.where(zero, x.dtype.type(-np.inf), quotient.lo), np.where(zero, x.dtype.type(np.inf), quotient.hi))
@@ -131,13 +143,13 @@ def sqrt(x: Interval) -> Interval:
 
 
 def magnitude(x: Interval) -> Interval:
-    """|x|."""
+    """`|x|`."""
     greater = np.maximum(-x.lo, x.hi)
     return _whole(np.maximum(np.maximum(x.lo, -x.hi), x.dtype.type(0)), greater)
 
 
 def either(x: Interval, y: Interval, certain: Any, impossible: Any) -> Interval:
-    """X where `certain`, y where `impossible`, and both elsewhere."""
+    """`x` where `certain`, y where `impossible`, and both elsewhere."""
     lo, hi = np.minimum(x.lo, y.lo), np.maximum(x.hi, y.hi)
     return _whole(
         np.where(certain, x.lo, np.where(impossible, y.lo, lo)), np.where(certain, x.hi, np.where(impossible, y.hi, hi))
@@ -145,7 +157,7 @@ def either(x: Interval, y: Interval, certain: Any, impossible: Any) -> Interval:
 
 
 def power(x: Interval, p: int) -> Interval:
-    """X to a whole power, at least 1: products of magnitudes, so that even powers know the sign."""
+    """`x` to a whole power, at least 1: products of magnitudes, so that even powers know the sign."""
     if p % 2 == 0:
         return _power_of_size(magnitude(x), p)
     # The ends of an odd power are those of the magnitudes of the ends, with their signs.

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from lunette.errors import ArgumentError, ShapeError, shown, speaking
+from lunette.errors import ArgumentError, ShapeError, error_context, shown
 from lunette.number import OBJECT, Array, allocate, cells_of, zero_of
 from lunette.ops import Conv
 from lunette.window import (
@@ -60,7 +60,7 @@ def seed(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def signed(*args: P.args, **kwargs: P.kwargs) -> R:
-        with speaking(name, d):
+        with error_context(name, d):
             return function(*args, **kwargs)
 
     SEEDS[name] = signed
@@ -387,13 +387,13 @@ def _bin(n: int, m: int, o: int) -> tuple[int, int]:
 
 def _sliding(n: Sequence[int], k: Ints, s: Ints, p: Padding) -> Shape:
     space = _sizes("n", n)
-    with speaking("lunette", len(space)):
+    with error_context("lunette", len(space)):
         return Window.sliding(space, k, s, p).out(space)
 
 
 def _transposed(n: Sequence[int], k: Ints, s: Ints, p: Padding) -> Shape:
     space = _sizes("n", n)
-    with speaking("lunette", len(space)):
+    with error_context("lunette", len(space)):
         return Window.transposed(len(space), k, s, p).out(space)
 
 

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lunette import ops, seeds
-from lunette.errors import DTypeError, ShapeError, speaking
+from lunette.errors import DTypeError, ShapeError, error_context
 from lunette.number import OBJECT, Array, allocate, cells_of, meeting
 from lunette.op import (
-    Bound,
     Op,
     Request,
-    bind,
+    ResolvedOp,
     check_arithmetic,
     check_shape,
     check_tangents,
@@ -33,6 +32,7 @@ from lunette.op import (
     outline,
     request,
     request_at,
+    resolve,
 )
 
 # ---- the operators
@@ -43,7 +43,7 @@ class _Sample:
 
     def __init__(self, asked: Request) -> None:
         kind = asked.kind
-        with speaking(kind.name, lambda: known_rank(kind, map(outline, asked.operands), 1, asked.options)):
+        with error_context(kind.name, lambda: known_rank(kind, map(outline, asked.operands), 1, asked.options)):
             check_arithmetic(asked)
             x = cells_of(asked.operands[0])
             self.arrays: list[Array | None] = [x]
@@ -53,8 +53,10 @@ class _Sample:
         # The seeds have a form without channels for every pool; here it is one channel that is dropped again.
         self.single = len(kind.arrays) - len(kind.scalars) == 1 and x.ndim == d
         self.arrays[0] = self.widen(x)
-        self.bound: Bound = bind(kind, [None if a is None else a.shape for a in self.arrays], 1, asked.options)
-        if self.bound.batch:
+        self.resolved: ResolvedOp = resolve(
+            kind, [None if a is None else a.shape for a in self.arrays], 1, asked.options
+        )
+        if self.resolved.batch:
             raise ShapeError(
                 "W3",
                 "one sample, x without batch axes",
@@ -64,15 +66,15 @@ class _Sample:
                 d=d,
             )
         with self.computing():
-            self.bound.op.check(*self.arrays)
+            self.resolved.op.check(*self.arrays)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        with speaking(self.bound.op.name, self.bound.d), np.errstate(all="ignore"), meeting(*self.arrays):
+        with error_context(self.resolved.op.name, self.resolved.d), np.errstate(all="ignore"), meeting(*self.arrays):
             yield
 
     def new(self) -> Array:
-        return allocate(self.bound.out, OBJECT)
+        return allocate(self.resolved.out, OBJECT)
 
     def widen(self, a: Array) -> Array:
         return a[None] if self.single else a
@@ -85,7 +87,7 @@ def _forward(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]
     @functools.wraps(function)
     def spec(*arrays: Any, **options: Any) -> Any:
         sample = _Sample(request(function, arrays, options, 1))
-        op = sample.bound.op
+        op = sample.resolved.op
         with sample.computing():
             y = index = sample.new()
             if y.size:
@@ -116,7 +118,7 @@ def _jvp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
             if y.size == 0 or all(t is None for t in directions):
                 y[...] = 0
                 return sample.narrow(y)
-            return sample.narrow(sample.bound.op.jvp(sample.arrays, directions))
+            return sample.narrow(sample.resolved.op.jvp(sample.arrays, directions))
 
     return _named(jvp, function, "jvp")
 
@@ -126,10 +128,10 @@ def _vjp(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
         sample = _Sample(request_at(function, kind, primals, options, 1))
         with sample.computing():
             if cotangent is None:
-                raise DTypeError("O3", "a cotangent", "None", f"Pass an array of shape {sample.bound.out}.")
+                raise DTypeError("O3", "a cotangent", "None", f"Pass an array of shape {sample.resolved.out}.")
             g = sample.widen(cells_of(cotangent, "the cotangent"))
-            check_shape("the cotangent", sample.bound.out, g.shape)
-            first, *rest = sample.bound.op.vjp(sample.arrays, g)
+            check_shape("the cotangent", sample.resolved.out, g.shape)
+            first, *rest = sample.resolved.op.vjp(sample.arrays, g)
             return (sample.narrow(first), *rest)[: len(primals)]
 
     return _named(vjp, function, "vjp")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from lunette import _native
-from lunette.errors import ArgumentError, speaking
+from lunette.errors import ArgumentError, error_context
 from lunette.window import integer
 
 MOST_THREADS: Final = 256  # as native/threads.cpp has it
@@ -31,7 +31,7 @@ def set_num_threads(n: int) -> None:
     2
     >>> ln.set_num_threads(before)
     """
-    with speaking("set_num_threads"):
+    with error_context("set_num_threads"):
         count = integer("n", n)
         if not 1 <= count <= MOST_THREADS:
             raise ArgumentError(

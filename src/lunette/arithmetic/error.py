@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from lunette import _native
-from lunette.array import bound_of, defaults_of, lookup, take
-from lunette.errors import DTypeError, ShapeError, speaking
+from lunette.array import defaults_of, lookup, resolve_named, to_numpy
+from lunette.errors import DTypeError, ShapeError, error_context
 from lunette.number import Array, cells_of, each
 from lunette.op import Op, apply
 from lunette.ops import ALL
@@ -82,17 +82,17 @@ def error_bound(op: Any, inputs: Sequence[Any], **options: Any) -> Array:
     """
     _, kind = lookup(op)
     given: Sequence[Any] = inputs if isinstance(inputs, tuple | list) else (inputs,)
-    with speaking("error_bound"):
+    with error_context("error_bound"):
         beside = [options[n] for n in kind.arrays[len(given) :] if n in options]  # arrays may be among the options
         arrays = [_array(a, "an input") for a in (*given, *beside)]
         dtype = arrays[0].dtype
         if dtype.kind != "f" and dtype != ml_dtypes.bfloat16:
             raise DTypeError("D1", "float arrays", f"dtype {dtype}", "The bound is that of a float result.")
     named = dict(zip(kind.arrays, arrays, strict=False))
-    bound = bound_of(op, [a.shape for a in arrays], {n: v for n, v in options.items() if n not in named})
+    resolved = resolve_named(op, [a.shape for a in arrays], {n: v for n, v in options.items() if n not in named})
     ordered = _ordered(op, kind, options, named)
     with np.errstate(all="ignore"):  # where a sum of magnitudes overflows, nothing is known: the bound is infinite
-        return _bound(kind, bound.op, arrays, ordered, dtype)
+        return _bound(kind, resolved.op, arrays, ordered, dtype)
 
 
 def _ordered(op: Any, kind: type[Op], options: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -166,12 +166,12 @@ def ulps(a: Any, exact: Any) -> Array:
     >>> ln.ulps(np.float32([1 / 3, 0.5]), [Fraction(1, 3), Fraction(1, 2)]).round(2)
     array([0.33, 0.  ])
     """
-    with speaking("ulps"):
+    with error_context("ulps"):
         got = _array(a, "a")
     if got.dtype.kind != "f" and got.dtype != ml_dtypes.bfloat16:
         raise DTypeError("D1", "an array of floats", f"dtype {got.dtype}", "Pass the result as it was.", who="ulps")
-    with speaking("ulps"):
-        true = cells_of(take(exact, "exact").array if hasattr(exact, "__dlpack__") else exact, "exact")
+    with error_context("ulps"):
+        true = cells_of(to_numpy(exact, "exact").array if hasattr(exact, "__dlpack__") else exact, "exact")
         if true.shape not in (got.shape, ()):
             need = f"exact values of shape {got.shape}"
             raise ShapeError("D7", need, f"shape {true.shape}", "One value for each float, or one for all.")
@@ -196,7 +196,7 @@ def ulps(a: Any, exact: Any) -> Array:
 
 def _array(a: Any, name: str) -> Array:
     """An array of any library; numbers and lists as numpy reads them."""
-    return take(a, name).array if hasattr(a, "__dlpack__") else np.asarray(a)
+    return to_numpy(a, name).array if hasattr(a, "__dlpack__") else np.asarray(a)
 
 
 def _overflowed(q: Fraction, info: Any) -> float:

@@ -218,7 +218,7 @@ def cells_as(a: Array, number: Callable[[float], Any]) -> Array:
     return out
 
 
-def tame(a: Array) -> Array:
+def clamped(a: Array) -> Array:
     """Finite cells so far from overflow that only infinities make one."""
     return np.where(np.isfinite(a) & (abs(a) > 2.0**900), np.copysign(2.0**900, a), a)
 

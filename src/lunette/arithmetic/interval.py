@@ -64,21 +64,21 @@ from lunette.array import (
     FLOAT,
     Call,
     Kept,
-    bound_before,
-    bound_to,
     by_specification,
     cells,
     dense,
-    give,
+    from_numpy,
     one_kind,
     prepare,
+    resolve_cached,
+    resolved_before,
     same_dtype,
-    take,
+    to_numpy,
     wide,
 )
-from lunette.errors import ArgumentError, speaking
+from lunette.errors import ArgumentError, error_context
 from lunette.number import OBJECT, Array, Interval, above, allocate, below, each, is_real, meeting
-from lunette.op import Bound, Op, Request, check_shape
+from lunette.op import Op, Request, ResolvedOp, check_shape
 from lunette.ops.derivative import Jvp, Vjp
 from lunette.ops.glue import Glue
 from lunette.ops.pool import Pool
@@ -94,18 +94,18 @@ def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> In
     known = call is not None
     if call is None:
         call = prepare(Request(kind, lower, "interval", options))
-    with speaking(kind.name, call.bound.d), np.errstate(all="ignore"):
+    with error_context(kind.name, call.resolved.d), np.errstate(all="ignore"):
         boxes: Boxes
         if known:
             boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
             return _without_nan(_bounds(kind, call, boxes, options), operands, boxes)
-        if getattr(call.bound.op, "return_indices", False):
+        if getattr(call.resolved.op, "return_indices", False):
             raise ArgumentError("N5", "values, not indices, of boxes", "return_indices=True", "Leave it out.")
         boxes = [_box(call, p, a) for p, a in enumerate(operands)]
         box = _without_nan(_bounds(kind, call, boxes, options), operands, boxes)
         if call.kinds[0] == "numpy":
             return box
-        return Interval.between(*(give(np.asarray(e), call.kinds[0]) for e in (box.lo, box.hi)))
+        return Interval.between(*(from_numpy(np.asarray(e), call.kinds[0]) for e in (box.lo, box.hi)))
 
 
 def prepared(
@@ -118,10 +118,10 @@ def prepared(
     """
     if kind.integers or any(a is not None and a.dtype not in FLOAT for a in arrays):
         return None
-    bound = bound_to(kind, arrays, "interval", options)
-    if _looks_at_values(bound.op):
+    resolved = resolve_cached(kind, arrays, "interval", options)
+    if _looks_at_values(resolved.op):
         return None
-    call = Call(bound, (), next(a.dtype for a in arrays if a is not None), ("numpy",))
+    call = Call(resolved, (), next(a.dtype for a in arrays if a is not None), ("numpy",))
     return partial(_rule(kind, call, options, frozenset(fixed)), call)
 
 
@@ -137,10 +137,10 @@ def _known(kind: type[Op], operands: Sequence[Any], lower: tuple[Any, ...], opti
                 return None
             if not ((flags := end.flags).c_contiguous and flags.aligned):
                 return None
-    bound = bound_before(kind, lower, "interval", options)
-    if bound is None or _looks_at_values(bound.op) or getattr(bound.op, "return_indices", False):
+    resolved = resolved_before(kind, lower, "interval", options)
+    if resolved is None or _looks_at_values(resolved.op) or getattr(resolved.op, "return_indices", False):
         return None
-    return Call(bound, lower, next(a.dtype for a in lower if a is not None), ("numpy",))
+    return Call(resolved, lower, next(a.dtype for a in lower if a is not None), ("numpy",))
 
 
 def _looks_at_values(op: Op) -> bool:
@@ -155,13 +155,13 @@ def _box(call: Call, at: int, given: Any) -> Interval | None:
     if lo is None:
         return None
     hi = lo
-    name = call.bound.op.arrays[at] if at < len(call.bound.op.arrays) else f"xs[{at}]"
-    if call.dtype != OBJECT and _is_number(call.bound.op, name, given):
+    name = call.resolved.op.arrays[at] if at < len(call.resolved.op.arrays) else f"xs[{at}]"
+    if call.dtype != OBJECT and _is_number(call.resolved.op, name, given):
         ends = (given.lo, given.hi) if isinstance(given, Interval) else (given, given)
         box = outward.enclosing(*ends, call.dtype)
         lo, hi = box.lo, box.hi
     elif isinstance(given, Interval) and given.hi is not given.lo:
-        taken = take(given.hi, name)
+        taken = to_numpy(given.hi, name)
         one_kind([*call.kinds, taken.kind])
         hi = taken.array
         check_shape(name, lo.shape, hi.shape)
@@ -182,7 +182,7 @@ def _is_number(op: Op, name: str, given: Any) -> bool:
 def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) -> Interval:
     if call.dtype == OBJECT:
         return by_specification_of(call, boxes)
-    rule = RULES.get(call.bound) or RULES.keep(call.bound, _rule(kind, call, options))
+    rule = RULES.get(call.resolved) or RULES.keep(call.resolved, _rule(kind, call, options))
     assert rule is not None
     return rule(call, boxes)
 
@@ -194,27 +194,27 @@ RULES: Kept[Rule] = Kept()
 
 
 @singledispatch
-def bounder_of(op: Op, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
+def bounder_of(op: Op, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder | None:
     """The bounder of an operator (lunette.arithmetic.interval_pool and round_exp)."""
     return None
 
 
 def _rule(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int] = frozenset()) -> Rule:
     """How a bound operator is bounded: by the first of the ways that it has which gives an answer."""
-    bound, op = call.bound, call.bound.op
+    resolved, op = call.resolved, call.resolved.op
     ways: list[Bounder] = []
-    if prod(bound.out) == 0:
+    if prod(resolved.out) == 0:
         ways.append(_nothing)
     if type(op).bounds is not Op.bounds:
         ways.append(lambda call, boxes: op.bounds(*boxes) if None not in boxes else None)  # type: ignore[arg-type]
     if issubclass(kind, Jvp) and kind.base.linear_in:
         ways.append(lambda call, boxes: _by_linearity(kind, boxes, options))
-    if bound.kernels.forward is not None:
+    if resolved.kernels.forward is not None:
         if op.exact and (op.monotone or op.integers):
             ways.append(_end_by_end)
-        elif (bounder := bounder_of(op, bound, wide(call.dtype))) is not None:
+        elif (bounder := bounder_of(op, resolved, wide(call.dtype))) is not None:
             ways.append(bounder)
-        elif not isinstance(op, Pool) and (terms := terms_of(op, bound.shapes, prod(bound.batch))) is not None:
+        elif not isinstance(op, Pool) and (terms := terms_of(op, resolved.shapes, prod(resolved.batch))) is not None:
             ways.append(_sums(call, terms, fixed))
 
     def rule(call: Call, boxes: Boxes) -> Interval:
@@ -228,7 +228,7 @@ def _rule(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset
 
 
 def _nothing(call: Call, boxes: Boxes) -> Interval:
-    empty = allocate(call.bound.out, call.dtype)
+    empty = allocate(call.resolved.out, call.dtype)
     return Interval.between(empty, empty)
 
 
@@ -237,9 +237,9 @@ def _nothing(call: Call, boxes: Boxes) -> Interval:
 
 def by_specification_of(call: Call, boxes: Boxes) -> Interval:
     """Cell by cell in Python, on intervals of floats of 64 bits, or of the numbers that are given."""
-    bound = call.bound
-    if issubclass(type(bound.op), Jvp) and all(b is None for b in boxes[len(boxes) // 2 :]):
-        zeros: Array = np.zeros(bound.out, wide(call.dtype))
+    resolved = call.resolved
+    if issubclass(type(resolved.op), Jvp) and all(b is None for b in boxes[len(boxes) // 2 :]):
+        zeros: Array = np.zeros(resolved.out, wide(call.dtype))
         return Interval.between(zeros, zeros)
 
     def interval(a: Any, b: Any) -> Interval:
@@ -253,8 +253,8 @@ def by_specification_of(call: Call, boxes: Boxes) -> Interval:
     refuse_nan(boxes)
     arrays = [None if b is None else b.lo if b.dtype.kind == "i" else as_cells(b) for b in boxes]
     with meeting(*arrays):
-        bound.op.check(*arrays)
-        y = each(Interval.of, np.asarray(by_specification(bound, arrays), object))
+        resolved.op.check(*arrays)
+        y = each(Interval.of, np.asarray(by_specification(resolved, arrays), object))
     lo, hi = each(lambda v: v.lo, y), each(lambda v: v.hi, y)
     if call.dtype == OBJECT:
         return Interval.between(lo, hi)
@@ -299,22 +299,22 @@ def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
 
 def both_ends(call: Call) -> tuple[Array, Array]:
     """The two ends of the result in one block, which the next call finds again: two would go back to the system."""
-    block = np.empty((2, *call.bound.out), wide(call.dtype))
+    block = np.empty((2, *call.resolved.out), wide(call.dtype))
     return block[0, ...], block[1, ...]
 
 
 def _kernel(call: Call, arrays: Sequence[Array | None], y: Array) -> Array:
-    assert call.bound.kernels.forward is not None
-    if hasattr(call.bound.op, "return_indices"):
-        call.bound.kernels.forward(*arrays, y, None)
+    assert call.resolved.kernels.forward is not None
+    if hasattr(call.resolved.op, "return_indices"):
+        call.resolved.kernels.forward(*arrays, y, None)
     else:
-        call.bound.kernels.forward(*arrays, y)
+        call.resolved.kernels.forward(*arrays, y)
     return y
 
 
 def _end_by_end(call: Call, boxes: Boxes) -> Interval:
     if all(b is None or b.lo is b.hi for b in boxes):
-        y = np.empty(call.bound.out, wide(call.dtype))
+        y = np.empty(call.resolved.out, wide(call.dtype))
         _kernel(call, [None if b is None else b.lo for b in boxes], y)
         return Interval.between(y, y)
     lo, hi = both_ends(call)
@@ -368,8 +368,8 @@ def factors(terms: int, dtype: np.dtype[Any], beside: int, divisors: int = 0) ->
 
 def _sums(call: Call, terms: int, fixed: frozenset[int]) -> Bounder:
     """None where the kernel overflows, or has nothing to add up, and the specification is as good."""
-    op, shapes = call.bound.op, call.bound.shapes
-    if terms == 0 or 0 in call.bound.batch or any(s is not None and 0 in s for s in shapes):
+    op, shapes = call.resolved.op, call.resolved.shapes
+    if terms == 0 or 0 in call.resolved.batch or any(s is not None and 0 in s for s in shapes):
         return lambda call, boxes: None
     added = None
     if isinstance(op, Vjp):
@@ -391,7 +391,7 @@ def _of_one_sign(call: Call, boxes: Boxes, terms: int, at: int) -> Interval | No
         arrays[at] = x
         _kernel(call, arrays, y)
 
-    a, _ = factors(terms, lo.dtype, 4, call.bound.op.divisor_roundings(call.bound.shapes, lo.dtype))
+    a, _ = factors(terms, lo.dtype, 4, call.resolved.op.divisor_roundings(call.resolved.shapes, lo.dtype))
     s = np.finfo(lo.dtype).smallest_subnormal * lo.dtype.type(4 * (terms + 1))
     top = _move_apart(kernel, box.lo, box.hi, lo, hi, a, s)
     # Partial sums are no larger than this, times a divisor that is less than 2**60: nothing overflowed.
@@ -516,7 +516,7 @@ def _magnitudes(d: Array, q: Array | None) -> tuple[Array, float]:
 
 def _beside(call: Call, bias: Interval | None, a: Any, b: Any, s: Any) -> tuple[Array | None, Array]:
     """What the kernel adds, on centres and on radii."""
-    plus = np.full(call.bound.out[-1 - (call.bound.d or 0)], s, wide(call.dtype))
+    plus = np.full(call.resolved.out[-1 - (call.resolved.d or 0)], s, wide(call.dtype))
     if bias is None:
         return None, plus
     middle, carried, _ = _centre(bias, a, b, "b")

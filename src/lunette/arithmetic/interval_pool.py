@@ -42,7 +42,7 @@ from lunette.arithmetic.interval import FEW, Bounder, Boxes, both_ends, bounder_
 from lunette.arithmetic.round_values import most_cells
 from lunette.array import Call
 from lunette.number import Array, Interval
-from lunette.op import Bound
+from lunette.op import ResolvedOp
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.lp_pool import LpPool
 from lunette.ops.pool import Pool
@@ -50,14 +50,14 @@ from lunette.ops.smooth_max_pool import SmoothMaxPool
 
 
 @bounder_of.register(AvgPool)
-def _(op: AvgPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
-    terms = interval.terms_of(op, bound.shapes, prod(bound.batch))
+def _(op: AvgPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder | None:
+    terms = interval.terms_of(op, resolved.shapes, prod(resolved.batch))
     if not terms:
         return None
     divisor = float(op.divisor or 1)
-    run, parameter = Run(op, bound, dtype), np.array([divisor], dtype)
-    divisors = op.divisor_roundings(bound.shapes, dtype)
-    numbers = mean_numbers(terms, divisor, dtype, _whole(op, bound.shapes), divisors)
+    run, parameter = Run(op, resolved, dtype), np.array([divisor], dtype)
+    divisors = op.divisor_roundings(resolved.shapes, dtype)
+    numbers = mean_numbers(terms, divisor, dtype, _whole(op, resolved.shapes), divisors)
     most = 2.0 ** (np.finfo(dtype).maxexp - 4) / (terms * max(1, 1 / divisor))
 
     def bounds(call: Call, boxes: Boxes) -> Interval | None:
@@ -68,8 +68,8 @@ def _(op: AvgPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
 
 
 @bounder_of.register(SmoothMaxPool)
-def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
-    run, terms = Run(op, bound, dtype), most_cells(op, (bound.shapes[0] or ())[1:])
+def _(op: SmoothMaxPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder | None:
+    run, terms = Run(op, resolved, dtype), most_cells(op, (resolved.shapes[0] or ())[1:])
 
     def bounds(call: Call, boxes: Boxes) -> Interval | None:
         rate = boxes[1]
@@ -84,21 +84,21 @@ def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
 
 
 @bounder_of.register(LpPool)
-def _(op: LpPool, bound: Bound, dtype: np.dtype[Any]) -> Bounder | None:
-    terms = most_cells(op, (bound.shapes[0] or ())[1:])
+def _(op: LpPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder | None:
+    terms = most_cells(op, (resolved.shapes[0] or ())[1:])
     numbers = norm_numbers(terms, float(op.p), dtype)
     if not np.isfinite(numbers).all():
         return None
-    run, parameter = Run(op, bound, dtype), np.array([op.p], dtype)
+    run, parameter = Run(op, resolved, dtype), np.array([op.p], dtype)
     return lambda call, boxes: _of_ends(*run(call, boxes, parameter, numbers), boxes, terms)
 
 
 class Run:
     """A call of a compiled driver: the ends, and the greatest magnitude met; NaN where an end is not finite."""
 
-    def __init__(self, op: Pool, bound: Bound, dtype: np.dtype[Any]) -> None:
+    def __init__(self, op: Pool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> None:
         counted = getattr(op, "count_include_pad", False) and getattr(op, "divisor", None) is None
-        pool = op.native(dtype, prod(bound.batch), bound.shapes[:1], counted)
+        pool = op.native(dtype, prod(resolved.batch), resolved.shapes[:1], counted)
         if isinstance(op, SmoothMaxPool):
             self.task = _native.bounded_smooth_max_pool(*pool, op.count_include_pad)
         elif isinstance(op, LpPool):

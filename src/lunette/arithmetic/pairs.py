@@ -24,6 +24,7 @@ import numpy as np
 
 from lunette import _native
 from lunette.number import Array
+from lunette.outward import sum_error, two_sum
 from lunette.window import AxisTable, Table
 
 U: Final = 2.0**-53
@@ -31,21 +32,8 @@ DOUBLE: Final = np.dtype(np.float64)
 LOST: Final = 2.0**-1000  # more than underflow takes from one operation
 
 
-def sum_error(a: Array, b: Array, s: Array) -> Array:
-    """A + b - s exactly, where s = a + b rounded (Knuth)."""
-    t = s - a
-    error: Array = (a - (s - t)) + (b - t)
-    return error
-
-
-def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """A + b rounded, and what that drops."""
-    s = a + b
-    return s, sum_error(a, b, s)
-
-
 def product(a: Any, b: Any) -> tuple[Any, Any]:
-    """A * b as an exact pair (Dekker), far from overflow and underflow."""
+    """`a * b` as an exact pair (Dekker), far from overflow and underflow."""
     p = a * b
     ah, bh = _halves(a), _halves(b)
     al, bl = a - ah, b - bh

@@ -15,11 +15,11 @@ from lunette.arithmetic.rounded import (
     Arrays,
     Task,
     finite,
-    look_again,
     nearest_at,
     nearest_pull,
     nearest_push,
     pull_of,
+    sum_again,
     sum_of,
 )
 from lunette.arithmetic.sums import Outer, Sum, decided
@@ -41,7 +41,7 @@ def _(op: Conv, task: Task, *arrays: Array | None) -> Sum | None:
         return None
     terms = x.shape[-op.window.d - 1] // op.groups * prod(w.shape[2:])
     s = task.sums.of(
-        lambda x, w, y: forward(x, w, None, y), (x, w), task.bound.out, terms, lambda: _conv_size(op, task, x, w)
+        lambda x, w, y: forward(x, w, None, y), (x, w), task.resolved.out, terms, lambda: _conv_size(op, task, x, w)
     )
     if s is None or b is None:
         return s
@@ -79,7 +79,7 @@ def _squares(a: Array, groups: int, d: int) -> Array:
 
 def _grouped(op: Conv, task: Task, w: Array) -> tuple[Kernels, Array]:
     """The same convolution with one channel per group and weights of one."""
-    shapes = task.bound.shapes
+    shapes = task.resolved.shapes
     x = shapes[0]
     assert x is not None
     one = (op.groups, 1, *w.shape[2:])
@@ -112,8 +112,8 @@ def _conv_size(op: Conv, task: Task, x: Array, w: Array) -> Outer:
     d = op.window.d
     kernels, ones = _grouped(op, task, w)
     assert kernels.forward is not None
-    channels = task.bound.out[len(task.batch)]
-    met = np.empty((*task.batch, op.groups, *task.bound.out[len(task.batch) + 1 :]))
+    channels = task.resolved.out[len(task.batch)]
+    met = np.empty((*task.batch, op.groups, *task.resolved.out[len(task.batch) + 1 :]))
     kernels.forward(_squares(x, op.groups, d), ones, None, met)
     return Outer(_spread(np.sqrt(met), channels, d), _weight_norms(op, w, channels, True))
 
@@ -162,7 +162,7 @@ def _(op: Conv, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
 # ---- a second look at the sums in doubt
 
 
-@look_again.register(Conv)
+@sum_again.register(Conv)
 def _(op: Conv, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
     x, w, b = arrays
     assert x is not None and w is not None
@@ -173,7 +173,7 @@ def _(op: Conv, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Ar
     rest = []
     for first in range(0, doubt.size, step := max(1, 2**20 // max(terms, 1))):
         some = doubt[first : first + step]
-        samples, c, *o = np.unravel_index(some, (prod(task.batch), *task.bound.out[len(task.batch) :]))
+        samples, c, *o = np.unravel_index(some, (prod(task.batch), *task.resolved.out[len(task.batch) :]))
         # Flat places of the cells of x, channel by channel and tap by tap; absent ones are read as zeros.
         at = ((samples * ins * op.groups + c // outs * ins)[:, None] + np.arange(ins)).reshape(len(some), ins)
         there = np.ones((len(some), 1), bool)

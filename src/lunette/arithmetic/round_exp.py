@@ -21,7 +21,7 @@ from lunette.arithmetic.rounded import Task, nearest_at, nearest_everywhere, sum
 from lunette.arithmetic.sums import Sum, nearest
 from lunette.array import Call
 from lunette.number import Array, Interval, above, below, each
-from lunette.op import Bound
+from lunette.op import ResolvedOp
 from lunette.ops.glue import Glue
 from lunette.ops.norm import AlongAxis
 from lunette.ops.unary import Exp, Log, Sigmoid, Tanh, Unary
@@ -99,7 +99,7 @@ def _(op: Unary, task: Task, *arrays: Array | None) -> Array:
 
 def _alone(op: Glue, task: Task, row: Array) -> Array:
     """A row of cells as a problem of its own, by the specification."""
-    return whole(op, replace(task, bound=replace(task.bound, op=op, shapes=(row.shape,), out=row.shape)), row)
+    return whole(op, replace(task, resolved=replace(task.resolved, op=op, shapes=(row.shape,), out=row.shape)), row)
 
 
 def _plain(forward: Any, x: Array) -> Array:
@@ -154,7 +154,7 @@ def _(op: AlongAxis, task: Task, at: Shape, *arrays: Array | None) -> float:
 # ---- boxes
 
 
-def _bounder(op: Unary, bound: Bound, dtype: np.dtype[Any]) -> Bounder:
+def _bounder(op: Unary, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder:
     function = FUNCTIONS[type(op)]
 
     def end(a: Array, down: bool) -> tuple[Array, Array]:

@@ -10,9 +10,10 @@ from lunette.arithmetic.exact import exact_total, nearest_dot, nearest_sum
 from lunette.arithmetic.rounded import Task, finite, nearest_at, nearest_everywhere, one_by_one, signed, sum_of
 from lunette.arithmetic.sums import Outer, Sum
 from lunette.number import Array
+from lunette.ops.broadcast import Reduction
+from lunette.ops.broadcast import Sum as SumOf
 from lunette.ops.linear import MatMul
-from lunette.ops.reduce import Mean, Reduction
-from lunette.ops.reduce import Sum as SumOf
+from lunette.ops.reduce import Mean
 from lunette.window import Shape
 
 # ---- sums that know their error
@@ -31,7 +32,7 @@ def _(op: MatMul, task: Task, *arrays: Array | None) -> Sum | None:
         columns = np.sqrt((finite(y) ** 2).sum(axis=-1 if op.turn_y else -2))[..., None, :]
         return Outer(columns, rows) if rows.ndim == 2 else np.asarray(rows * columns)
 
-    return task.sums.of(forward, (x, y), task.bound.out, op.sizes(x.shape, y.shape)[2], size)
+    return task.sums.of(forward, (x, y), task.resolved.out, op.sizes(x.shape, y.shape)[2], size)
 
 
 @sum_of.register(SumOf)
@@ -55,7 +56,7 @@ def _reduced(op: SumOf, task: Task, x: Array) -> Sum | None:
         return None
     terms = prod(x.shape[a] for a in op.axes())
     return task.sums.of(
-        forward, (x,), task.bound.out, terms, lambda: abs(finite(x)).sum(axis=op.axes(), keepdims=op.keepdims)
+        forward, (x,), task.resolved.out, terms, lambda: abs(finite(x)).sum(axis=op.axes(), keepdims=op.keepdims)
     )
 
 

@@ -17,11 +17,11 @@ import numpy as np
 from lunette.arithmetic.exact import (
     Proof,
     cells_as,
+    clamped,
     exact_total,
     nearest_of_balls,
     nearest_sum,
     round_fraction,
-    tame,
     unproved,
 )
 from lunette.arithmetic.pairs import DOUBLE, MANY, Reads
@@ -223,7 +223,7 @@ def _nearest_value(
     """
     arrays = [*primals, *moved]
     finite = all(np.isfinite(a).all() for a in arrays)
-    plain = float(value(*(a.astype(object) for a in primals), *(tame(a).astype(object) for a in moved)))
+    plain = float(value(*(a.astype(object) for a in primals), *(clamped(a).astype(object) for a in moved)))
     if not finite and not math.isfinite(plain):
         return plain
     if _is_rational(op):

@@ -20,7 +20,7 @@ from lunette.arithmetic.pairs import DOUBLE, U
 from lunette.arithmetic.rounded import Decided, Driver, driver_of
 from lunette.array import FORGETTING
 from lunette.number import Array
-from lunette.op import Bound
+from lunette.op import ResolvedOp
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.derivative import Jvp
 from lunette.ops.lp_pool import LpPool
@@ -130,11 +130,11 @@ def proved_norm(terms: int, p: float, doubles: bool) -> Proved | None:
 # ---- calls
 
 
-def native_driver(op: Pool, bound: Bound, dtype: np.dtype[Any]) -> Any:
+def native_driver(op: Pool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Any:
     """The compiled driver: (x, divisors or beta or p, proved, y, places, count, low or None)."""
-    digits, shapes = int(float_info(dtype).nmant) + 1, bound.shapes[:1]
+    digits, shapes = int(float_info(dtype).nmant) + 1, resolved.shapes[:1]
     counted = getattr(op, "count_include_pad", False) and getattr(op, "divisor", None) is None
-    _, tables, planes = op.native(DOUBLE, prod(bound.batch), shapes, counted)
+    _, tables, planes = op.native(DOUBLE, prod(resolved.batch), shapes, counted)
     if isinstance(op, SmoothMaxPool):
         return _native.rounded_smooth_max_pool(tables, planes, digits, op.count_include_pad)
     if isinstance(op, LpPool) and (op.p > 1 or dtype != DOUBLE):
@@ -145,10 +145,10 @@ def native_driver(op: Pool, bound: Bound, dtype: np.dtype[Any]) -> Any:
 class Run:
     """A call of a compiled driver, for arrays of one shape."""
 
-    def __init__(self, op: Pool, bound: Bound, dtype: np.dtype[Any]) -> None:
-        self.task = native_driver(op, bound, dtype)
-        self.out, self.dtype = bound.out, np.dtype(np.float32) if dtype != DOUBLE else DOUBLE
-        self.size = prod(bound.out)
+    def __init__(self, op: Pool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> None:
+        self.task = native_driver(op, resolved, dtype)
+        self.out, self.dtype = resolved.out, np.dtype(np.float32) if dtype != DOUBLE else DOUBLE
+        self.size = prod(resolved.out)
 
     def __call__(self, x: Array | None, parameter: Array, proved: Array) -> Decided:
         y = np.empty(self.out, self.dtype)
@@ -159,34 +159,34 @@ class Run:
 
 
 @driver_of.register(AvgPool)
-def _(op: AvgPool, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
-    space = (bound.shapes[0] or ())[1:]
+def _(op: AvgPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Driver | None:
+    space = (resolved.shapes[0] or ())[1:]
     divisors = divisor_table(op, space)
-    if bound.kernels.forward is None:
+    if resolved.kernels.forward is None:
         return None
     if dtype == DOUBLE and not 2.0**-60 <= abs(divisors).min() <= abs(divisors).max() <= 2.0**60:
         return None  # remainders might underflow
     run, proved = (
-        Run(op, bound, dtype),
+        Run(op, resolved, dtype),
         proved_sum(int(counts_of(op.window, space, False).max()), dtype == DOUBLE).array(),
     )
     return lambda x: run(x, divisors, proved)
 
 
 @driver_of.register(Jvp)
-def _(op: Jvp, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
+def _(op: Jvp, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Driver | None:
     """An average is its own derivative."""
-    average = driver_of(op.op, bound, dtype) if isinstance(op.op, AvgPool) else None
+    average = driver_of(op.op, resolved, dtype) if isinstance(op.op, AvgPool) else None
     if average is None:
         return None
     return lambda x, t: average(np.zeros_like(x) if t is None else t)
 
 
 @driver_of.register(SmoothMaxPool)
-def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
-    if bound.kernels.forward is None:
+def _(op: SmoothMaxPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Driver | None:
+    if resolved.kernels.forward is None:
         return None
-    run, most = Run(op, bound, dtype), most_cells(op, (bound.shapes[0] or ())[1:])
+    run, most = Run(op, resolved, dtype), most_cells(op, (resolved.shapes[0] or ())[1:])
 
     def value(x: Array, beta: Array) -> Decided:
         rate = np.asarray(beta, DOUBLE).reshape(1)
@@ -196,11 +196,11 @@ def _(op: SmoothMaxPool, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
 
 
 @driver_of.register(LpPool)
-def _(op: LpPool, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
-    doubles, most = dtype == DOUBLE, most_cells(op, (bound.shapes[0] or ())[1:])
+def _(op: LpPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Driver | None:
+    doubles, most = dtype == DOUBLE, most_cells(op, (resolved.shapes[0] or ())[1:])
     plain = op.p == 1 and doubles
     proved = proved_sum(most, doubles) if plain else proved_norm(most, op.p, doubles)
-    if proved is None or bound.kernels.forward is None:
+    if proved is None or resolved.kernels.forward is None:
         return None
-    run, parameter, numbers = Run(op, bound, dtype), np.array([float(op.p)]), proved.array()
+    run, parameter, numbers = Run(op, resolved, dtype), np.array([float(op.p)]), proved.array()
     return lambda x: run(abs(x) if plain else x, parameter, numbers)

@@ -23,13 +23,24 @@ import numpy as np
 
 from lunette import _native
 from lunette.arithmetic.error import float_info
-from lunette.arithmetic.exact import PRECISIONS, cells_as, decided_ball, precision, round_fraction, tame, undecided
+from lunette.arithmetic.exact import PRECISIONS, cells_as, clamped, decided_ball, precision, round_fraction, undecided
 from lunette.arithmetic.pairs import DOUBLE
-from lunette.arithmetic.sums import Range, Sum, Sums, decided, nearest, settle
-from lunette.array import FLOAT, FORGETTING, Call, Kept, bound_before, by_specification, cells, computing, prepare, run
+from lunette.arithmetic.sums import Range, Sum, Sums, decide_quotients, decided, nearest
+from lunette.array import (
+    FLOAT,
+    FORGETTING,
+    Call,
+    Kept,
+    by_specification,
+    cells,
+    computing,
+    prepare,
+    resolved_before,
+    run,
+)
 from lunette.errors import DTypeError
 from lunette.number import OBJECT, Array, cells_in
-from lunette.op import Bound, Kernels, Op, Request, Shapes, cannot_derive
+from lunette.op import Kernels, Op, Request, ResolvedOp, Shapes, cannot_derive
 from lunette.ops.binary import Add, Div, Equal, Gate, Mul, Prefer, Sub
 from lunette.ops.derivative import Jvp, Vjp, put
 from lunette.ops.glue import Glue
@@ -46,7 +57,7 @@ Arrays = Sequence[Array | None]
 class Task:
     """One operator in rounded arithmetic: where it is bound, and the dtype of the result. Arrays are float64."""
 
-    bound: Bound
+    resolved: ResolvedOp
     dtype: np.dtype[Any]
     ranges: Mapping[int, Range] = field(default_factory=dict)
     """What is known of arrays, by their id."""
@@ -65,17 +76,17 @@ class Task:
 
     @property
     def batch(self) -> Shape:
-        return self.bound.batch
+        return self.resolved.batch
 
     def kernels(self, op: Op, shapes: Shapes | None = None) -> Kernels:
         """The float64 kernels of an operator on samples of these shapes."""
-        return _kernels(op, prod(self.batch), tuple(self.bound.shapes if shapes is None else shapes))
+        return _kernels(op, prod(self.batch), tuple(self.resolved.shapes if shapes is None else shapes))
 
     def inner(self, op: Op, own: int) -> Task:
         """The task of the operator that this one is a derivative of."""
-        shapes = self.bound.shapes[:own]
-        bound = replace(self.bound, op=op, shapes=shapes, out=(*self.batch, *op.shape(*shapes)))
-        return replace(self, bound=bound)
+        shapes = self.resolved.shapes[:own]
+        resolved = replace(self.resolved, op=op, shapes=shapes, out=(*self.batch, *op.shape(*shapes)))
+        return replace(self, resolved=resolved)
 
 
 @lru_cache
@@ -93,14 +104,14 @@ def rounded(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -
     """An operator on arrays."""
     known = _known(kind, operands, options)
     if known is not None:
-        bound, driver = known
-        return _completed(Task(bound, operands[0].dtype), driver(*operands), operands)
+        resolved, driver = known
+        return _completed(Task(resolved, operands[0].dtype), driver(*operands), operands)
     call = prepare(Request(kind, tuple(operands), "rounded", options))
     if call.dtype == OBJECT and any(isinstance(v, float) for a in call.arrays if a is not None for v in a.flat):
         return _of_floats(kind, call, options)
-    if call.dtype == OBJECT or getattr(call.bound.op, "return_indices", False) or _is_exact(call.bound.op):
+    if call.dtype == OBJECT or getattr(call.resolved.op, "return_indices", False) or _is_exact(call.resolved.op):
         return run(kind, operands, "fast", options)
-    with computing(kind, call.bound.d, *call.arrays):
+    with computing(kind, call.resolved.d, *call.arrays):
         return call.result(round_call(call))
 
 
@@ -132,7 +143,7 @@ It gives the nearest floats and the flat places in doubt.
 
 
 @singledispatch
-def driver_of(op: Op, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
+def driver_of(op: Op, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Driver | None:
     """The driver of an operator on arrays of a dtype; None where there is none."""
     return None
 
@@ -140,7 +151,7 @@ def driver_of(op: Op, bound: Bound, dtype: np.dtype[Any]) -> Driver | None:
 DRIVERS: Kept[Driver] = Kept()
 
 
-def _known(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> tuple[Bound, Driver] | None:
+def _known(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> tuple[ResolvedOp, Driver] | None:
     """The short way to a driver that was made before: dense float arrays of NumPy."""
     if kind.scalars or kind.integers:
         return None
@@ -149,28 +160,28 @@ def _known(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) ->
             return None
         if not ((flags := a.flags).c_contiguous and flags.aligned):
             return None
-    bound = bound_before(kind, operands, "rounded", options)
-    driver = None if bound is None else DRIVERS.get(bound)
-    return None if bound is None or driver is None else (bound, driver)
+    resolved = resolved_before(kind, operands, "rounded", options)
+    driver = None if resolved is None else DRIVERS.get(resolved)
+    return None if resolved is None or driver is None else (resolved, driver)
 
 
 def round_call(call: Call) -> Array:
     """The nearest floats of a call's result."""
-    bound, dtype = call.bound, call.dtype
-    if 0 in bound.out:
-        return np.empty(bound.out, dtype)
-    driver = DRIVERS.get(bound) or DRIVERS.keep(bound, driver_of(bound.op, bound, dtype))
+    resolved, dtype = call.resolved, call.dtype
+    if 0 in resolved.out:
+        return np.empty(resolved.out, dtype)
+    driver = DRIVERS.get(resolved) or DRIVERS.keep(resolved, driver_of(resolved.op, resolved, dtype))
     if driver is not None:
-        return _completed(Task(bound, dtype), driver(*call.arrays), call.arrays)
-    if _is_planar(bound.op) and (dtype != DOUBLE or _is_curved(bound.op)):
-        return _by_planes(bound, dtype, call.arrays)
-    integers = bound.op.integers
+        return _completed(Task(resolved, dtype), driver(*call.arrays), call.arrays)
+    if _is_planar(resolved.op) and (dtype != DOUBLE or _is_curved(resolved.op)):
+        return _by_planes(resolved, dtype, call.arrays)
+    integers = resolved.op.integers
     arrays = [a if a is None or p in integers else np.asarray(a, DOUBLE, order="C") for p, a in enumerate(call.arrays)]
-    return _round(Task(bound, dtype), arrays)
+    return _round(Task(resolved, dtype), arrays)
 
 
 def _round(task: Task, arrays: Arrays) -> Array:
-    op, out = task.bound.op, task.bound.out
+    op, out = task.resolved.op, task.resolved.out
     s = sum_of(op, task, *arrays)
     if s is None:
         COUNTS.update({"outputs": prod(out), "undecided": prod(out)})
@@ -178,9 +189,9 @@ def _round(task: Task, arrays: Arrays) -> Array:
     y, doubt = decided(s, task.dtype)
     y = y.reshape(out)
     if doubt.size and s.quotient is not None:
-        doubt = settle(s, y, doubt)
+        doubt = decide_quotients(s, y, doubt)
     if doubt.size and task.sums.coarse:
-        doubt = look_again(op, task, y, doubt, *arrays)
+        doubt = sum_again(op, task, y, doubt, *arrays)
     return _finished(task, y, doubt, *arrays)
 
 
@@ -189,18 +200,18 @@ def _completed(task: Task, decided: Decided, arrays: Arrays) -> Array:
 
     A driver gives float16 and bfloat16 as float32; what is in doubt is rounded once, to the dtype of the task.
     """
-    (y, doubt), bound = decided, task.bound
-    if doubt.size <= FEW or not _is_curved(bound.op):
+    (y, doubt), resolved = decided, task.resolved
+    if doubt.size <= FEW or not _is_curved(resolved.op):
         return _finished(task, y, doubt, *arrays)
     x, *more = arrays
     assert x is not None
-    lead = len(bound.batch) + 1
-    cells = prod(bound.out[lead:])
+    lead = len(resolved.batch) + 1
+    cells = prod(resolved.out[lead:])
     some = np.unique(doubt // cells)
-    shapes = ((1, *x.shape[lead:]), *bound.shapes[1:])
-    part = replace(bound, batch=(some.size,), shapes=shapes, out=(some.size, *bound.op.shape(*shapes)))
+    shapes = ((1, *x.shape[lead:]), *resolved.shapes[1:])
+    part = replace(resolved, batch=(some.size,), shapes=shapes, out=(some.size, *resolved.op.shape(*shapes)))
     planes = x.reshape(-1, 1, *x.shape[lead:])[some]
-    with computing(type(bound.op), bound.d, *arrays):
+    with computing(type(resolved.op), resolved.d, *arrays):
         y.reshape(-1, cells)[some] = _by_planes(part, task.dtype, [planes, *more]).reshape(-1, cells)
     COUNTS["outputs"] += y.size - some.size * cells
     return y
@@ -208,11 +219,11 @@ def _completed(task: Task, decided: Decided, arrays: Arrays) -> Array:
 
 def _finished(task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
     """With the flat places in doubt filled in, one by one."""
-    op, out = task.bound.op, task.bound.out
+    op, out = task.resolved.op, task.resolved.out
     COUNTS["outputs"] += y.size
     COUNTS["undecided"] += doubt.size
     if doubt.size:
-        with computing(type(op), task.bound.d, *arrays):
+        with computing(type(op), task.resolved.d, *arrays):
             for place in doubt.tolist():
                 at = tuple(int(p) for p in np.unravel_index(place, out)) if out else ()
                 y[at] = nearest_at(op, task, at, *arrays)
@@ -237,14 +248,14 @@ def _is_curved(op: Op) -> bool:
 CELLS = 1 << 15
 
 
-def _by_planes(bound: Bound, dtype: np.dtype[Any], arrays: Arrays) -> Array:
-    op, lead = bound.op, len(bound.batch) + 1
+def _by_planes(resolved: ResolvedOp, dtype: np.dtype[Any], arrays: Arrays) -> Array:
+    op, lead = resolved.op, len(resolved.batch) + 1
     planar = op.batched
     x = arrays[0]
     assert x is not None
     planes = prod(x.shape[:lead])
     flat = [a.reshape(planes, 1, *a.shape[lead:]) if a is not None and p in planar else a for p, a in enumerate(arrays)]
-    shapes = tuple((1, *s[1:]) if s is not None and p in planar else s for p, s in enumerate(bound.shapes))
+    shapes = tuple((1, *s[1:]) if s is not None and p in planar else s for p, s in enumerate(resolved.shapes))
     most = max(prod(s) for p, s in enumerate(shapes) if s is not None and p in planar)
     step = max(1, min(planes, CELLS // max(most, 1)))
     out = op.shape(*shapes)
@@ -254,9 +265,9 @@ def _by_planes(bound: Bound, dtype: np.dtype[Any], arrays: Arrays) -> Array:
         part = [a[first : first + count] if a is not None and p in planar else a for p, a in enumerate(flat)]
         ranges: dict[int, Range] = {}
         wide = [None if a is None else _widened(a, ranges) for a in part]
-        task = Task(replace(bound, batch=(count,), shapes=shapes, out=(count, *out)), dtype, ranges)
+        task = Task(replace(resolved, batch=(count,), shapes=shapes, out=(count, *out)), dtype, ranges)
         y[first : first + count] = _round(task, wide)
-    return y.reshape(bound.out)
+    return y.reshape(resolved.out)
 
 
 def _widened(a: Array, ranges: dict[int, Range]) -> Array:
@@ -321,13 +332,13 @@ def _(op: Jvp, task: Task, *arrays: Array | None) -> Sum | None:
     alone = tuple(None if j in base.affine_in else p for j, p in enumerate(primals))
     moving = [j for j in base.linear_in if tangents[j] is not None]
     parts = [sum_of(base, inner, *put(alone, j, tangents[j])) for j in moving]
-    added = parts[0] if parts else Sum(np.zeros(task.bound.out), None if task.sums.coarse else np.zeros(()), 0.0)
+    added = parts[0] if parts else Sum(np.zeros(task.resolved.out), None if task.sums.coarse else np.zeros(()), 0.0)
     for more in parts[1:]:
         added = None if added is None or more is None else added.plus(more)
     for j in base.affine_in:
         t = tangents[j]
         if added is not None and t is not None:
-            added = added + t.reshape(-1, *(1,) * (len(task.bound.out) - len(task.batch) - 1))
+            added = added + t.reshape(-1, *(1,) * (len(task.resolved.out) - len(task.batch) - 1))
     return added
 
 
@@ -351,7 +362,7 @@ def pull_of(op: Op, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | No
 
 
 @singledispatch
-def look_again(op: Op, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
+def sum_again(op: Op, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
     """Fill in what a second, better sum decides of the flat places in doubt; the rest of them."""
     s = sum_of(op, replace(task, fine=True), *arrays) if doubt.size > FEW else None
     if s is None:
@@ -375,8 +386,8 @@ def nearest_everywhere(op: Op, task: Task, *arrays: Array | None) -> Array:
 
 def one_by_one(op: Op, task: Task, *arrays: Array | None) -> Array:
     """Every cell by itself."""
-    y = np.empty(task.bound.out, task.dtype)
-    for at in cells_in(task.bound.out):
+    y = np.empty(task.resolved.out, task.dtype)
+    for at in cells_in(task.resolved.out):
         y[at] = nearest_at(op, task, at, *arrays)
     return y
 
@@ -389,25 +400,25 @@ def nearest_at(op: Op, task: Task, at: Shape, *arrays: Array | None) -> float:
 
 def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
     """The whole result by the specification: on rationals, or on balls until every cell is decided."""
-    plain = [a if a is None or p in op.integers else tame(a) for p, a in enumerate(arrays)]
-    strange = any(a is not None and a.dtype == DOUBLE and not np.isfinite(a).all() for a in arrays)
-    y = np.empty(task.bound.out, task.dtype)
-    floats = by_specification(task.bound, [cells(a) for a in plain])
+    plain = [a if a is None or p in op.integers else clamped(a) for p, a in enumerate(arrays)]
+    has_special_values = any(a is not None and a.dtype == DOUBLE and not np.isfinite(a).all() for a in arrays)
+    y = np.empty(task.resolved.out, task.dtype)
+    floats = by_specification(task.resolved, [cells(a) for a in plain])
     # Cells that NaN decides, or infinities among the operands; the others are computed with zeros in their place.
     values = floats.astype(float)
-    todo = np.asarray(np.isfinite(values) if strange else ~np.isnan(values))
+    todo = np.asarray(np.isfinite(values) if has_special_values else ~np.isnan(values))
     y[~todo] = nearest(values, task.dtype)[~todo]
     rational = op.needs != "exp"
     number: Callable[[float], Any] = Fraction if rational else flint.arb
     exact = [a if a is None or p in op.integers else cells_as(finite(a), number) for p, a in enumerate(arrays)]
     if rational:
-        values = by_specification(task.bound, exact)
+        values = by_specification(task.resolved, exact)
         for at in map(tuple, np.argwhere(todo).tolist()):
             y[at] = signed(Fraction(values[at]), task.dtype, floats[at])
         return y
     for bits in PRECISIONS:
         with precision(bits):
-            values = by_specification(task.bound, exact)
+            values = by_specification(task.resolved, exact)
             for at in map(tuple, np.argwhere(todo).tolist()):
                 v = decided_ball(values[at], task.dtype, last=bits == PRECISIONS[-1])
                 if v is not None:

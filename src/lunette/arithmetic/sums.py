@@ -24,8 +24,9 @@ import numpy as np
 
 from lunette import _native
 from lunette.arithmetic.error import gamma, height
-from lunette.arithmetic.pairs import DOUBLE, LOST, Pairs, U, product, sum_error, two_sum
+from lunette.arithmetic.pairs import DOUBLE, LOST, Pairs, U, product
 from lunette.number import Array
+from lunette.outward import sum_error, two_sum
 from lunette.window import Shape
 
 ROOM: Final = 800  # exponents of this size leave room for every product and every low part
@@ -170,8 +171,8 @@ def _sliced(kernel: Callable[..., None], factors: Sequence[Array], out: Shape, t
     bits = min((53 - (max(terms, 1) - 1).bit_length()) // len(factors), 50)
     if bits <= 8:
         return None
-    strange = not all(np.isfinite(f).all() for f in factors)
-    given = [np.where(np.isfinite(f), f, 0.0) if strange else f for f in factors]
+    has_special_values = not all(np.isfinite(f).all() for f in factors)
+    given = [np.where(np.isfinite(f), f, 0.0) if has_special_values else f for f in factors]
     scaled = [_scaled(f) for f in given]
     exponent = sum(e for _, e in scaled)
     if any(abs(e) > ROOM for _, e in scaled) or abs(exponent) > ROOM:
@@ -191,7 +192,7 @@ def _sliced(kernel: Callable[..., None], factors: Sequence[Array], out: Shape, t
     if any(e > 0 and (np.ldexp(s, e) != f).any() for f, (s, e) in zip(given, scaled, strict=True)):
         radius = radius + 2 * terms * 2.0**-1074  # what scaling took from the least cells
     result = Sum(np.ldexp(hi, exponent), np.ldexp(lo, exponent), np.ldexp(radius, exponent))
-    return _with_signs(result, kernel, factors, strange)
+    return _with_signs(result, kernel, factors, has_special_values)
 
 
 Parts = list[tuple[Array, ...]]
@@ -215,10 +216,10 @@ def _parts(factors: Sequence[Array], bits: int) -> tuple[Parts, Parts]:
     return [exact[0], *filter(counts, exact[1:])], list(filter(counts, rest))
 
 
-def _with_signs(s: Sum, kernel: Callable[..., None], factors: Sequence[Array], strange: bool) -> Sum:
+def _with_signs(s: Sum, kernel: Callable[..., None], factors: Sequence[Array], has_special_values: bool) -> Sum:
     """What slices forget: infinities and NaN, and the sign of a sum of zeros. Signs alone tell both."""
     zeros = (s.hi == 0) & (np.asarray(s.width) == 0)
-    if not strange and not zeros.any():
+    if not has_special_values and not zeros.any():
         return s
     signs = np.empty(s.hi.shape)
     kernel(*(np.where(np.isfinite(f) & (f != 0), np.copysign(1.0, f), f) for f in factors), signs)
@@ -326,7 +327,7 @@ def _to_odd(a: Array, rest: Array) -> Array:
     return np.where(inexact, np.nextafter(a, np.copysign(np.inf, rest)), a)
 
 
-def settle(s: Sum, y: Array, doubt: Array) -> Array:
+def decide_quotients(s: Sum, y: Array, doubt: Array) -> Array:
     """Fill in the places in doubt that are quotients of exact numbers; the rest of the places."""
     assert s.quotient is not None
     n, d = (np.broadcast_to(a, s.hi.shape).ravel()[doubt] for a in s.quotient)

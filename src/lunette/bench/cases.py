@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from lunette.array import bound_of
+from lunette.array import resolve_named
 from lunette.number import Array
-from lunette.op import Bound
+from lunette.op import ResolvedOp
 from lunette.window import Axis, Bins, Shape
 
 DIRECTIONS = ("forward", "jvp", "vjp")
@@ -32,14 +32,14 @@ class Layer:
     """Calls per turn of the forward direction, where a goal fixes them."""
 
     @property
-    def bound(self) -> Bound:
+    def resolved(self) -> ResolvedOp:
         """The operator value, checked."""
-        return bound_of(self.op, self.shapes, self.options)
+        return resolve_named(self.op, self.shapes, self.options)
 
     @property
     def d(self) -> int:
         """The number of spatial axes."""
-        d = self.bound.d
+        d = self.resolved.d
         assert d is not None
         return d
 
@@ -55,19 +55,19 @@ class Layer:
             return rng.standard_normal(shape, np.dtype(dtype))
 
         arrays = [normal(s) for s in self.shapes]
-        return Data(tuple(arrays), tuple(map(normal, self.shapes)), normal(self.bound.out))
+        return Data(tuple(arrays), tuple(map(normal, self.shapes)), normal(self.resolved.out))
 
     def operations(self, direction: str) -> int | None:
         """Floating-point operations of a convolution: two per product, derivatives in x and w are two products."""
         if not self.op.startswith("conv"):
             return None
         x, w, *_ = self.shapes
-        cells = x if self.op == "conv_transpose" else self.bound.out
+        cells = x if self.op == "conv_transpose" else self.resolved.out
         return 2 * prod(cells) * prod(w[1:]) * (1 if direction == "forward" else 2)
 
     def traffic(self, direction: str, dtype: str) -> int:
         """Bytes that must be read and written once: operands, tangents or cotangent, results."""
-        operands, out = sum(map(prod, self.shapes)), prod(self.bound.out)
+        operands, out = sum(map(prod, self.shapes)), prod(self.resolved.out)
         cells = {"forward": operands + out, "jvp": 2 * operands + out, "vjp": 2 * operands + out}[direction]
         return cells * np.dtype(dtype).itemsize
 
@@ -89,7 +89,7 @@ class Layer:
 
 def _less(layer: Layer, space: Shape) -> Shape:
     sizes = []
-    for a, n in zip(layer.bound.op.window.axes, space, strict=True):  # type: ignore[attr-defined]
+    for a, n in zip(layer.resolved.op.window.axes, space, strict=True):  # type: ignore[attr-defined]
         if isinstance(a, Axis):
             enough = max(a.span - a.lo - a.hi, 1) + 2 * a.stride
         elif isinstance(a, Bins):

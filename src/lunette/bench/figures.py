@@ -65,13 +65,13 @@ def _overheads() -> Iterator[tuple[str, float]]:
 
 
 def _overhead(layer: Layer) -> float:
-    data, bound = layer.data("float32"), layer.bound
-    kernels = bound.op.kernels(np.dtype("float32"), prod(bound.batch), bound.shapes)
-    arrays = (*data.arrays, *(None for _ in bound.shapes[len(data.arrays) :]))
+    data, resolved = layer.data("float32"), layer.resolved
+    kernels = resolved.op.kernels(np.dtype("float32"), prod(resolved.batch), resolved.shapes)
+    arrays = (*data.arrays, *(None for _ in resolved.shapes[len(data.arrays) :]))
     forward, vjp = kernels.forward, kernels.vjp[: len(data.arrays)]
     assert forward is not None and len(vjp) == len(data.arrays)
     y, back = np.empty_like(data.g), [np.empty_like(a) for a in data.arrays]
-    index = (None,) if hasattr(bound.op, "return_indices") else ()
+    index = (None,) if hasattr(resolved.op, "return_indices") else ()
     function = getattr(ln, layer.op)
 
     def operator(*given: Any) -> Any:

@@ -520,7 +520,7 @@ def result_of(
         layer.d,
         tuple(sorted(layer.tags)),
         layer.shapes,
-        layer.bound.out,
+        layer.resolved.out,
         dict(layer.options),
         layer.operations(problem.direction),
         layer.traffic(problem.direction, problem.dtype),

@@ -90,7 +90,7 @@ class Numbers:
 
 def numbers(problem: Problem) -> Numbers:
     """The sliding or transposed window of this problem."""
-    axes: Sequence[Any] = problem.layer.bound.op.window.axes  # type: ignore[attr-defined]
+    axes: Sequence[Any] = problem.layer.resolved.op.window.axes  # type: ignore[attr-defined]
     assert all(isinstance(a, Axis | Transposed) for a in axes)
     names = ("kernel", "stride", "dilation", "lo", "hi", "output_padding")
     return Numbers(*(tuple(getattr(a, n, 0) for a in axes) for n in names))

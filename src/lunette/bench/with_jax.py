@@ -173,7 +173,7 @@ def _smooth(jnp: Any, lax: Any, beta: Any, padded: Function, reduced: Function) 
 
 def _divided(problem: Problem) -> Numbers:
     """Adaptive bins as a sliding window, where they are one."""
-    space, out = problem.layer.shapes[0][2:], problem.layer.bound.out[2:]
+    space, out = problem.layer.shapes[0][2:], problem.layer.resolved.out[2:]
     if any(n % m for n, m in zip(space, out, strict=True)):
         raise Absent("no adaptive pooling; a window does it only where the sizes divide")
     kernel = tuple(n // m for n, m in zip(space, out, strict=True))

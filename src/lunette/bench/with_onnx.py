@@ -27,7 +27,7 @@ def model(problem: Problem, data: Data) -> bytes:
         [helper.make_node(node, ["x", *(w.name for w in weights)], ["y"], **attributes)],
         layer.op,
         [helper.make_tensor_value_info("x", element, layer.shapes[0])],
-        [helper.make_tensor_value_info("y", element, layer.bound.out)],
+        [helper.make_tensor_value_info("y", element, layer.resolved.out)],
         weights,
     )
     return _serialized(helper, graph)
@@ -214,7 +214,7 @@ class OpenVino(Peer):
     def _adaptive(self, problem: Problem) -> Any:
         opset = importlib.import_module("openvino.opset8")
         x = opset.parameter(problem.layer.shapes[0], np.dtype(problem.dtype).type)
-        size = np.array(problem.layer.bound.out[2:], np.int64)
+        size = np.array(problem.layer.resolved.out[2:], np.int64)
         indices = ("i32",) if problem.layer.op == "adaptive_max_pool" else ()
         pool = getattr(opset, problem.layer.op)(x, size, *indices)
         return self.ov.Model([pool.output(0)], [x])

@@ -245,7 +245,7 @@ def functions(torch: Any, problem: Problem) -> Iterator[tuple[str, Function]]:
                 yield "adaptive_max_pool", lambda x: getattr(F, f"adaptive_max_pool{d}d")(x, 1)
             return
         case "adaptive_avg_pool" | "adaptive_max_pool":
-            pool, size = named(op), layer.bound.out[2:]
+            pool, size = named(op), layer.resolved.out[2:]
             yield "", lambda x: pool(x, size)
             return
         case _:

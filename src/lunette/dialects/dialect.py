@@ -40,7 +40,7 @@ from lunette.dialects.meaning import (
     sliding,
     trimmed,
 )
-from lunette.errors import ArgumentError, DTypeError, LunetteError, meant, shown, speaking
+from lunette.errors import ArgumentError, DTypeError, LunetteError, error_context, meant, shown
 from lunette.op import parameters_of
 from lunette.window import padding_pairs, padding_rule, per_axis
 
@@ -184,10 +184,10 @@ class Dialect(ABC):
 
     def meaning(self, op: str, shapes: Shapes, arguments: Arguments, *, lead: int = 2) -> Meaning:
         """What the dialect's document says; raises what the framework itself refuses. `lead` axes come before space."""
-        with speaking(f"{self.name} {op}"):
+        with error_context(f"{self.name} {op}"):
             self.function(op)
             d = self.rank(op, shapes, arguments, lead)
-        with speaking(f"{self.name} {op}", d):
+        with error_context(f"{self.name} {op}", d):
             return self.read(self.heard(op, shapes, arguments, d), arguments)
 
     def rank(self, op: str, shapes: Shapes, arguments: Arguments, lead: int) -> int:
@@ -230,7 +230,7 @@ class Dialect(ABC):
     def spell(self, op: str, shapes: Shapes, options: Words, *, lead: int = 2) -> Call:
         """The same words in this dialect; what is left out stays left out. Rule DI3."""
         d = rank_of(op, shapes, options, lead)
-        with speaking(f"{self.name} {op}", d):
+        with error_context(f"{self.name} {op}", d):
             function = self.function(op)
             words = {w.option: w for w in function.words}
             said = dict(function.always(d))
@@ -260,7 +260,7 @@ class Dialect(ABC):
         reason = ""
         for kind, words in self.wordings(wanted):
             try:
-                with speaking(f"{self.name} {op}", setting.d):
+                with error_context(f"{self.name} {op}", setting.d):
                     return self.said(wanted, kind, shapes, words, len(setting.x) - setting.d)
             except LunetteError as error:
                 reason = reason or str(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lunette.array import bound_of
+from lunette.array import resolve_named
 from lunette.dialects.dialect import Arguments, Call, Dialect, Function, Words
 from lunette.dialects.meaning import LUNETTE_CORNERS, Corners, Meaning, Setting, Shapes, meaning_of, setting_of
 from lunette.ops import ALL
@@ -28,7 +28,7 @@ class Lunette(Dialect):
 
     def meaning(self, op: str, shapes: Shapes, arguments: Arguments, *, lead: int = 2) -> Meaning:
         """What lunette accepts, and what it then reads."""
-        bound_of(op, shapes, arguments, lead)
+        resolve_named(op, shapes, arguments, lead)
         return self.read(setting_of(op, shapes, arguments, lead), arguments)
 
     def read(self, setting: Setting, arguments: Arguments) -> Meaning:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from lunette.errors import ArgumentError, LunetteError, speaking
+from lunette.errors import ArgumentError, LunetteError, error_context
 from lunette.graph.graph import Graph, Node
 
 
@@ -59,7 +59,7 @@ CHECKS: Final[dict[str, tuple[str, Callable[[Graph, int, Node], str | None]]]] =
 
 def check(graph: Graph) -> None:
     """Refuse a graph that breaks a rule, naming the rule and the node."""
-    with speaking("Graph.check"):
+    with error_context("Graph.check"):
         for at, n in enumerate(graph.nodes):
             for rule, (need, test) in CHECKS.items():
                 if (wrong := test(graph, at, n)) is not None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lunette.errors import ArgumentError, shown, speaking
+from lunette.errors import ArgumentError, error_context, shown
 from lunette.graph.graph import Graph
 from lunette.graph.text import named_constants, read, write
 from lunette.number import Array
@@ -39,7 +39,7 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Graph:
     """The graph that `Graph.save` wrote to `path`."""
     where = Path(path)
-    with speaking("load"):
+    with error_context("load"):
         try:
             content: Any = json.loads(where.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:

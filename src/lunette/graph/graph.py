@@ -31,18 +31,18 @@ import numpy as np
 from lunette.array import (
     FLOAT,
     by_specification,
+    integers_to_numpy,
     is_plain,
     key_of,
     names_of,
     plain_options,
     same_dtype,
-    take,
-    take_integers,
+    to_numpy,
 )
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown
 from lunette.graph.value import Value
 from lunette.number import OBJECT, Array, as_dtype, cells_of, each, is_real
-from lunette.op import Bound, Op, bind
+from lunette.op import Op, ResolvedOp, resolve
 from lunette.window import Shape, integer, is_sequence
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Node:
     kind: type[Op] | None = None
     options: tuple[Any, ...] = ()
     inputs: tuple[int | None, ...] = ()
-    bound: Bound | None = field(default=None, compare=False)
+    resolved: ResolvedOp | None = field(default=None, compare=False)
     name: str | None = None
     value: Array | None = field(default=None, compare=False)
     line: str = field(default="", compare=False)
@@ -73,8 +73,8 @@ class Node:
     @property
     def op(self) -> Op:
         """The operator value of a node that has one."""
-        assert self.bound is not None
-        return self.bound.op
+        assert self.resolved is not None
+        return self.resolved.op
 
     @property
     def short(self) -> str:
@@ -143,11 +143,11 @@ def line_of_the_user() -> str:
 
 
 @lru_cache(maxsize=4096)
-def _rule(kind: type[Op], facts: tuple[Any, ...], key: bytes, options: _Hidden) -> tuple[Bound, np.dtype[Any]]:
+def _rule(kind: type[Op], facts: tuple[Any, ...], key: bytes, options: _Hidden) -> tuple[ResolvedOp, np.dtype[Any]]:
     shapes = [None if f is None else f[0] for f in facts]
-    bound = bind(kind, shapes, 2, options.value)
-    with speaking(kind.name, bound.d):
-        own = getattr(bound.op, "dtype", None)
+    resolved = resolve(kind, shapes, 2, options.value)
+    with error_context(kind.name, resolved.d):
+        own = getattr(resolved.op, "dtype", None)
         dtypes = [None if f is None else np.dtype(f[1]) for f in facts]
         measured = [(p, t) for p, t in enumerate(dtypes) if t is not None and p not in kind.integers]
         dtype = np.dtype(own) if own is not None else measured[0][1]
@@ -156,7 +156,7 @@ def _rule(kind: type[Op], facts: tuple[Any, ...], key: bytes, options: _Hidden) 
             same_dtype(dtype, np.empty(0, t), names[p])
         if dtype not in FLOAT:
             raise DTypeError("D1", "float32 or float64 in a graph", f"{names[0]} of dtype {dtype}", "Convert it.")
-    return Bound(bound.op.cast(dtype), bound.d, bound.batch, bound.shapes, bound.out), dtype
+    return ResolvedOp(resolved.op.cast(dtype), resolved.d, resolved.batch, resolved.shapes, resolved.out), dtype
 
 
 class _Hidden:
@@ -199,7 +199,7 @@ class Graph:
 
     def input(self, shape: Sequence[int], dtype: Any = "float32", name: Any = None) -> Var:
         """A new input."""
-        with speaking("Graph.input"):
+        with error_context("Graph.input"):
             name = self.unused(f"x{len(self.inputs)}") if name is None else name
             taken = [n.name for n in self.inputs]
             if not isinstance(name, str) or not name or not name.isprintable() or name in taken:
@@ -214,7 +214,7 @@ class Graph:
 
     def constant(self, value: Any, dtype: Any = "float32") -> Var:
         """A constant: an array, or a number in the dtype that is given."""
-        with speaking("Graph.constant"):
+        with error_context("Graph.constant"):
             return self._constant(value, dtype, "a constant")
 
     def _constant(self, value: Any, dtype: Any, name: str) -> Var:
@@ -224,7 +224,7 @@ class Graph:
             key: Any = (array.tobytes(), known)
         else:
             array, key = value if hasattr(value, "dtype") else cells_of(value, name), id(value)
-        taken = array if array.dtype == np.int64 else take(array, name).array
+        taken = array if array.dtype == np.int64 else to_numpy(array, name).array
         if taken.dtype.name not in DTYPES:
             got = f"{name} of dtype {taken.dtype}"
             raise DTypeError("D1", "float32, float64 or int64 in a graph", got, "Pass a float32 or float64 array.")
@@ -257,21 +257,23 @@ class Graph:
                 inputs.append(None)
             else:
                 name = names_of(kind, operands)[at]
-                with speaking(kind.name):
+                with error_context(kind.name):
                     counted = at in kind.integers and not is_real(o)
                     if not counted and isinstance(o, np.ndarray) and o.dtype.kind in "iub":
                         hint = f"Pass {name}.astype(np.{mine.dtype})."
                         raise DTypeError("D1", f"{name} of dtype {mine.dtype}", f"dtype {o.dtype}", hint)
-                    inputs.append(self._constant(take_integers(o, name).array if counted else o, mine.dtype, name).id)
+                    inputs.append(
+                        self._constant(integers_to_numpy(o, name).array if counted else o, mine.dtype, name).id
+                    )
         facts = tuple([None if i is None else (nodes[i].shape, nodes[i].dtype) for i in inputs])
         plain = plain_options(options)
         if not all(map(is_plain, plain)):
-            bind(kind, [None if f is None else f[0] for f in facts], 2, options)  # it says what it needs instead
+            resolve(kind, [None if f is None else f[0] for f in facts], 2, options)  # it says what it needs instead
             need = "options that can be written down"
             raise DTypeError("G8", need, shown(options), "Pass numbers, strings and tuples of them.", who=kind.name)
         key = key_of(kind, (), "fast", plain)
-        bound, dtype = _rule(kind, facts, key[3], _Hidden(plain))
-        if getattr(bound.op, "return_indices", False):
+        resolved, dtype = _rule(kind, facts, key[3], _Hidden(plain))
+        if getattr(resolved.op, "return_indices", False):
             raise ArgumentError(
                 "G6",
                 "values, not indices, in a graph",
@@ -280,8 +282,8 @@ class Graph:
                 who=kind.name,
             )
         line = line_of_the_user() if self.lines else ""
-        kept = plain if bound.d is None else kind.told(bound.d, plain)
-        return self.append(Node(bound.out, dtype, kind, kept, tuple(inputs), bound, line=line, label=self.label))
+        kept = plain if resolved.d is None else kind.told(resolved.d, plain)
+        return self.append(Node(resolved.out, dtype, kind, kept, tuple(inputs), resolved, line=line, label=self.label))
 
     def append(self, node: Node) -> Var:
         """A node that is known to be well formed."""
@@ -404,7 +406,7 @@ class Graph:
                 else each(lambda v: number(float(v) if isinstance(v, np.floating) else v), cells)
             )
 
-        with speaking("Graph.eval"):
+        with error_context("Graph.eval"):
             if len(inputs) != len(self.inputs):
                 raise ArgumentError("G9", f"{len(self.inputs)} inputs", f"{len(inputs)}", "One array per input.")
             if not self.outputs:
@@ -417,12 +419,12 @@ class Graph:
                 given.append(cells)
 
         def compute(n: Node, arrays: list[Any]) -> Array:
-            assert n.bound is not None
+            assert n.resolved is not None
             own = [convert(a) if a is not None and a.dtype != OBJECT and a.dtype != np.int64 else a for a in arrays]
             own = [a if a is None or a.dtype == OBJECT else cells_of(a) for a in own]
-            n.bound.op.check(*own)
+            n.resolved.op.check(*own)
             with np.errstate(all="ignore"):
-                return by_specification(n.bound, own)
+                return by_specification(n.resolved, own)
 
         values = dict(self.each(given, compute))
         results = [values[i].copy() if values[i].dtype == OBJECT else convert(values[i]) for i in self.outputs]

@@ -17,7 +17,7 @@ import numpy as np
 
 from lunette import _native
 from lunette.array import KERNEL_RANK, key_of
-from lunette.errors import ShapeError, speaking
+from lunette.errors import ShapeError, error_context
 from lunette.graph.graph import Graph, Node
 from lunette.number import Array
 from lunette.op import Op, apply
@@ -158,9 +158,9 @@ def _into_weights(
         made = [
             None if a is None else new.append(Node(a.shape, a.dtype, value=np.asarray(a, order="C"))).id for a in found
         ]
-        assert conv.bound is not None
-        shapes = (*conv.bound.shapes[:2], None if found[1] is None else found[1].shape)
-        return new.append(replace(conv, inputs=(x, *made), bound=replace(conv.bound, shapes=shapes))).id
+        assert conv.resolved is not None
+        shapes = (*conv.resolved.shapes[:2], None if found[1] is None else found[1].shape)
+        return new.append(replace(conv, inputs=(x, *made), resolved=replace(conv.resolved, shapes=shapes))).id
     return None
 
 
@@ -198,8 +198,8 @@ def _shifted_weights(conv: Node, w: Array, b: Array | None, shift: Array) -> tup
 
 def _is_per_channel(conv: Node, shape: Shape) -> bool:
     """Whether an array of this shape has one cell for each channel of a convolution's result."""
-    assert conv.bound is not None
-    d = conv.bound.d or 0
+    assert conv.resolved is not None
+    d = conv.resolved.d or 0
     channels = conv.shape[-d - 1]
     return shape in ((channels, *(1,) * d), (1, channels, *(1,) * d))
 
@@ -211,8 +211,8 @@ def _is_bias(n: Node, value: Array | None) -> bool:
     """
     if value is not None and not (np.signbit(value) & (value == 0)).any():
         return True
-    assert n.bound is not None
-    x, y = n.bound.shapes[:2]
+    assert n.resolved is not None
+    x, y = n.resolved.shapes[:2]
     assert x is not None and y is not None
     if isinstance(n.op, MatMul):
         return n.op.sizes(x, y)[2] > 0
@@ -255,17 +255,17 @@ class Steps:
 
 def kernel_of(n: Node) -> _native.Task:
     """The compiled form of a node."""
-    assert n.bound is not None and n.kind is not None
-    bound = n.bound
-    with speaking(n.kind.name, bound.d):
+    assert n.resolved is not None and n.kind is not None
+    resolved = n.resolved
+    with error_context(n.kind.name, resolved.d):
         kernel = None
-        if (bound.d or 0) <= KERNEL_RANK:
-            kernel = bound.op.kernels(n.dtype, prod(bound.batch), bound.shapes).forward
+        if (resolved.d or 0) <= KERNEL_RANK:
+            kernel = resolved.op.kernels(n.dtype, prod(resolved.batch), resolved.shapes).forward
         if not isinstance(kernel, _native.Task):
             raise ShapeError(
                 "G2",
                 f"a kernel for {n.kind.name}",
-                f"d={bound.d}, shapes {bound.shapes}",
+                f"d={resolved.d}, shapes {resolved.shapes}",
                 f"Compiled programs have at most {KERNEL_RANK} spatial axes; g.eval computes any.",
             )
         if issubclass(n.kind, MaxPool):
@@ -302,11 +302,11 @@ def make_steps(graph: Graph, fuse: bool = True) -> Steps:
 
 
 def _in_place(n: Node) -> tuple[int, ...]:
-    assert n.kind is not None and n.bound is not None
+    assert n.kind is not None and n.resolved is not None
     if issubclass(n.kind, Unary | Prefer):
         return tuple(range(len(n.inputs)))
     if issubclass(n.kind, Binary | Gate):
-        return tuple(p for p, s in enumerate(n.bound.shapes) if s == n.shape)
+        return tuple(p for p, s in enumerate(n.resolved.shapes) if s == n.shape)
     return ()
 
 
@@ -315,7 +315,7 @@ def _fused(graph: Graph, uses: Sequence[int], readers: Sequence[Sequence[int]], 
     n = graph.nodes[at]
     if n.kind is Mul:
         return _scaled(graph, uses, readers, at, done)
-    if n.kind not in (Conv, ConvTranspose, MatMul) or n.bound is None:
+    if n.kind not in (Conv, ConvTranspose, MatMul) or n.resolved is None:
         return None
     last, bias, add, relu, covers = at, None, None, False, [at]
     is_conv = n.kind is not MatMul
@@ -351,7 +351,7 @@ def _fused(graph: Graph, uses: Sequence[int], readers: Sequence[Sequence[int]], 
     if is_conv:
         return _conv_step(graph, n, at, last, bias, add, relu, covers)
     assert isinstance(n.op, MatMul)
-    x, y = n.bound.shapes
+    x, y = n.resolved.shapes
     assert x is not None and y is not None
     m_, n_, k_, _ = n.op.sizes(x, y)
     task = _native.matmul(n.dtype.char, prod(x[:-2]), m_, n_, k_, n.op.turn_x, n.op.turn_y, relu)
@@ -402,9 +402,9 @@ def _readers(graph: Graph, needed: set[int]) -> list[list[int]]:
 def _conv_step(
     graph: Graph, n: Node, at: int, last: int, bias: int | None, add: int | None, relu: bool, covers: list[int]
 ) -> Step:
-    assert n.bound is not None and isinstance(n.op, Conv)
-    convolution = n.op.native(n.dtype, prod(n.bound.batch), n.bound.shapes)
-    if convolution is None or (n.bound.d or 0) > KERNEL_RANK:
+    assert n.resolved is not None and isinstance(n.op, Conv)
+    convolution = n.op.native(n.dtype, prod(n.resolved.batch), n.resolved.shapes)
+    if convolution is None or (n.resolved.d or 0) > KERNEL_RANK:
         return Step(kernel_of(n), list(n.inputs), at, at)
     transposed = isinstance(n.op, ConvTranspose)
     maker: Callable[..., _native.Task] = _native.conv_input_grad if transposed else _native.conv
@@ -425,19 +425,19 @@ def _conv_step(
 
 def flops_of(n: Node) -> float:
     """Multiplications and additions of a node, roughly: what a user compares with the machine's peak."""
-    assert n.kind is not None and n.bound is not None
+    assert n.kind is not None and n.resolved is not None
     base: Op = n.op.op if isinstance(n.op, Vjp) else n.op
     cells = float(prod(n.shape))
     if isinstance(base, Conv):
-        w = n.bound.shapes[1]
-        y = n.bound.shapes[-1] if isinstance(n.op, Vjp) else n.bound.out[len(n.bound.batch) :]
-        across = n.bound.shapes[0] if isinstance(base, ConvTranspose) else y  # each cell meets every kernel cell
+        w = n.resolved.shapes[1]
+        y = n.resolved.shapes[-1] if isinstance(n.op, Vjp) else n.resolved.out[len(n.resolved.batch) :]
+        across = n.resolved.shapes[0] if isinstance(base, ConvTranspose) else y  # each cell meets every kernel cell
         assert w is not None and y is not None and across is not None
         if isinstance(n.op, Vjp) and n.op.wrt == 2:
-            return float(prod(n.bound.batch) * prod(y))
-        return 2.0 * prod(n.bound.batch) * prod(across) * prod(w[1:])
+            return float(prod(n.resolved.batch) * prod(y))
+        return 2.0 * prod(n.resolved.batch) * prod(across) * prod(w[1:])
     if isinstance(base, MatMul):
-        x, y = n.bound.shapes
+        x, y = n.resolved.shapes
         assert x is not None and y is not None
         return 2.0 * cells * base.sizes(x, y)[2]
     return cells

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from lunette import _native, outward
-from lunette.array import FLOAT, HALF, give, one_kind, take, take_integers
-from lunette.errors import ArgumentError, DTypeError, ShapeError, shown, speaking
+from lunette.array import FLOAT, HALF, from_numpy, integers_to_numpy, one_kind, to_numpy
+from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, shown
 from lunette.graph.graph import Graph, Node, Var, short
 from lunette.graph.interval_plan import IntervalPlan
 from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
@@ -69,7 +69,7 @@ class Program:
     """
 
     def __init__(self, graph: Graph, *, debug: bool = False, fuse: bool = True) -> None:
-        with speaking("Graph.compile"):
+        with error_context("Graph.compile"):
             if not graph.outputs:
                 raise ArgumentError("G5", "at least one output", "none", "Call g.output(y).")
         self.graph = graph.copy()  # what is added to the graph later is not part of this program
@@ -83,7 +83,7 @@ class Program:
     # ---- compiling
 
     def _build(self) -> None:
-        with speaking("Graph.compile"):
+        with error_context("Graph.compile"):
             for n in self.graph.nodes:
                 if bytes_of(n) > 1 << 48:  # which kernels cannot even count
                     allocate(n.shape, n.dtype, "a result")
@@ -109,7 +109,7 @@ class Program:
         earlier: dict[int, int] = {}
         for at in simple.outputs:
             root, n = steps.root(at), nodes[at]
-            with speaking("Graph.compile"):
+            with error_context("Graph.compile"):
                 allocate(n.shape, n.dtype)  # rule N6, once
             if nodes[root].name is not None:
                 self._outputs.append((n, self._names.index(nodes[root].name) - len(self._inputs)))
@@ -122,7 +122,7 @@ class Program:
                 self._outputs.append((n, None))
                 argument(root, True)
         memory = place(steps, arguments)
-        with speaking("Graph.compile"):
+        with error_context("Graph.compile"):
             allocate((memory.arena,), np.dtype(np.int8), "an arena of intermediate results")
         listed = [
             (s.task, [-1 if r is None else memory.slot_of[steps.root(r)] for r in (*s.reads, s.writes)])
@@ -139,7 +139,7 @@ class Program:
         if self.debug:
             self._step_by_step(arrays, refuse_nan)
         results = self._run(arrays)
-        given = [give(r, kind) for r in results]
+        given = [from_numpy(r, kind) for r in results]
         return given[0] if len(given) == 1 else tuple(given)
 
     def run(self, *inputs: Any, arithmetic: str = "fast", **named: Any) -> Any:
@@ -155,7 +155,7 @@ class Program:
         >>> y.lo, y.hi
         (array([0., 0.], dtype=float32), array([2., 0.], dtype=float32))
         """
-        with speaking("Program.run"):
+        with error_context("Program.run"):
             check_name(arithmetic)
         if any(isinstance(a, Interval) for a in (*inputs, *named.values())):
             arithmetic = "interval"  # as of every operator
@@ -173,7 +173,7 @@ class Program:
 
         known = dict(self.graph.each(arrays, compute))
         # Copies: a result may be an input, a constant or another result.
-        given = [give(np.array(known[i], order="C"), kind) for i in self.graph.outputs]
+        given = [from_numpy(np.array(known[i], order="C"), kind) for i in self.graph.outputs]
         return given[0] if len(given) == 1 else tuple(given)
 
     def boxes(self, *inputs: Any, **named: Any) -> dict[int, Interval]:
@@ -226,7 +226,7 @@ class Program:
                 arrays.append(a)
             else:
                 return arrays, "numpy"
-        with speaking("Program"):
+        with error_context("Program"):
             wanted = ", ".join(f"{n.name} : {n.short}" for n in self._inputs)
             unknown = [k for k in named if k not in self._names]
             missing = [k for k in self._names[len(inputs) :] if k not in named]
@@ -247,7 +247,7 @@ class Program:
                     a = np.asarray(as_dtype(a, n.dtype), n.dtype) if down is None else outward.end(a, n.dtype, down)
                 if isinstance(a, np.ndarray) and n.dtype.kind == "f" and a.dtype.kind in "iubc":
                     check_input_dtype(n, a.dtype)
-                t = take_integers(a, str(n.name)) if n.dtype == np.int64 else take(a, str(n.name))
+                t = integers_to_numpy(a, str(n.name)) if n.dtype == np.int64 else to_numpy(a, str(n.name))
                 if t.array.shape != n.shape:
                     need = f"{n.name} of shape {n.shape}"
                     raise ShapeError("G9", need, f"shape {t.array.shape}", "Shapes are part of a program.")
@@ -288,7 +288,7 @@ class Program:
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         """The outputs and their derivatives in the direction of the tangents, one per input; None is zero."""
-        with speaking("Program.jvp"):
+        with error_context("Program.jvp"):
             if len(primals) != len(self._inputs) or len(tangents) != len(primals):
                 got = f"{len(primals)} primals and {len(tangents)} tangents"
                 raise ArgumentError("G9", f"{len(self._inputs)} primals and as many tangents", got, "None is zero.")
@@ -337,7 +337,7 @@ class Program:
 
     def stats(self, *inputs: Any, repeat: int = 5) -> Stats:
         """Time per step (the median of some runs on `inputs`, or on ones), memory and work."""
-        with speaking("Program.stats"):
+        with error_context("Program.stats"):
             if integer("repeat", repeat) < 1:
                 raise ArgumentError("G11", "repeat >= 1", f"repeat={shown(repeat)}", "A median is of one run at least.")
         arrays = self._take(inputs, {})[0] if inputs else [np.ones(n.shape, n.dtype) for n in self._inputs]
@@ -381,7 +381,7 @@ def check_input_dtype(n: Node, given: np.dtype[Any]) -> None:
 def refuse_nan(kind: type[Op], operands: Sequence[Any], y: Any, line: str) -> None:
     """Rule G10."""
     if not any(_nans(a).any() for a in operands) and (found := _nans(y)).any():
-        at, cells = tuple(int(v) for v in np.argwhere(found)[0]), take(y, "y").array
+        at, cells = tuple(int(v) for v in np.argwhere(found)[0]), to_numpy(y, "y").array
         raise ArgumentError(
             "G10",
             "no NaN (debug=True)",
@@ -395,7 +395,7 @@ def _nans(a: Any) -> Array:
     """Where a float array of any kind is NaN; other values are not."""
     kind = dtype_name(getattr(a, "dtype", OBJECT))
     floats = kind in [t.name for t in (*FLOAT, *HALF)]
-    return np.isnan(take(a, "x").array) if floats else np.zeros((), bool)
+    return np.isnan(to_numpy(a, "x").array) if floats else np.zeros((), bool)
 
 
 def _two_ends(box: Interval) -> Interval:
@@ -408,7 +408,7 @@ def _given(box: Interval, kind: str) -> Interval:
     if kind == "numpy":
         return box
     # Constants are not to be written to, which a tensor of torch cannot say.
-    return Interval.between(*(give(e if e.flags.writeable else e.copy(), kind) for e in (box.lo, box.hi)))
+    return Interval.between(*(from_numpy(e if e.flags.writeable else e.copy(), kind) for e in (box.lo, box.hi)))
 
 
 def _rebuilt(graph: Graph, debug: bool, fuse: bool) -> Program:
@@ -505,6 +505,6 @@ def _vjp_graphs(graph: Graph) -> tuple[Graph, Graph, list[int]]:
         inputs = tuple(
             i if i is None else moved[i] if i in moved else shape_only(backward, joint.nodes[i], seen) for i in n.inputs
         )
-        moved[at] = backward.append(Node(n.shape, n.dtype, n.kind, n.options, inputs, n.bound, n.name, n.value)).id
+        moved[at] = backward.append(Node(n.shape, n.dtype, n.kind, n.options, inputs, n.resolved, n.name, n.value)).id
     backward.outputs = [moved[g] for g in gradients]
     return forward, backward, again

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.array import defaults_of, names_of
-from lunette.errors import ArgumentError, shown, speaking
+from lunette.errors import ArgumentError, error_context, shown
 from lunette.graph.graph import DTYPES, MOST_AXES, SHORT, Graph, Node, Var
 from lunette.number import Array, allocate, as_dtype
 from lunette.op import Op, outline
@@ -127,7 +127,7 @@ def read(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
     """The graph of a text. Nothing in the text is executed: operators are looked up, options are literals."""
     graph = Graph()
     graph.lines = False
-    with speaking("Graph.parse"):
+    with error_context("Graph.parse"):
         if not isinstance(text, str):
             raise refuse("a string", f"{type(text).__name__}")
         if not isinstance(constants, Mapping | None):

@@ -35,23 +35,23 @@ from typing import Any, Final
 import numpy as np
 import optree
 
-from lunette.array import FLOAT, give, take
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, sign, speaking
+from lunette.array import FLOAT, from_numpy, to_numpy
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown, sign
 from lunette.graph.graph import Graph, Var, line_of_the_user
 from lunette.graph.program import Program, refuse_nan
 from lunette.graph.value import Value
 from lunette.number import OBJECT, Interval, is_real
 from lunette.op import Op, apply
 from lunette.ops.binary import add
+from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import dtype_name, lift, shape_of
-from lunette.ops.layout import broadcast_to
 from lunette.window import Shape, integer
 
 _levels = count()
 trees: Any = optree  # whose types say less than Any
 
 
-class Box(Value):
+class Tracer(Value):
     """A value under differentiation."""
 
     __slots__ = ("level", "value")
@@ -142,12 +142,12 @@ def _fitted(rule: str, given: Any, value: Any) -> Any:
 
 def point(number: Any, value: Any) -> Any:
     """A number as an array without axes, or a constant, of the dtype and kind of a value."""
-    while isinstance(value, Box):
+    while isinstance(value, Tracer):
         value = value.value
     if isinstance(value, Var):
         return value.graph.constant(number, value.dtype)
     foreign = not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__")
-    return give(lift(number, value), take(value, "a value").kind if foreign else "numpy")
+    return from_numpy(lift(number, value), to_numpy(value, "a value").kind if foreign else "numpy")
 
 
 def fresh(values: list[Any], held: set[int]) -> list[Any]:
@@ -164,8 +164,8 @@ def _copied(value: Any) -> Any:
         return value.copy()
     if isinstance(value, Value) or not hasattr(value, "__dlpack__"):
         return value  # these do not change
-    taken = take(value, "a value")
-    return give(taken.array.copy(), taken.kind)
+    taken = to_numpy(value, "a value")
+    return from_numpy(taken.array.copy(), taken.kind)
 
 
 def _counted(value: Any) -> str:
@@ -183,7 +183,7 @@ def check_function(f: Any, who: str) -> None:
 # ---- derivatives in the arithmetic of the value
 
 
-class Within(Box):
+class ArithmeticTracer(Tracer):
     """A value whose operators compute in an arithmetic, whatever they ask for."""
 
     __slots__ = ("arithmetic",)
@@ -192,8 +192,8 @@ class Within(Box):
         self.value, self.arithmetic, self.level = value, arithmetic, level
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
-        values = [o.value if type(o) is Within and o.level == self.level else o for o in operands]
-        return Within(apply(kind, values, self.arithmetic, *options), self.arithmetic, self.level)
+        values = [o.value if type(o) is ArithmeticTracer and o.level == self.level else o for o in operands]
+        return ArithmeticTracer(apply(kind, values, self.arithmetic, *options), self.arithmetic, self.level)
 
 
 def _in(arithmetic: str, rule: Callable[..., Any], primals: Sequence[Any], y: Any, more: Any) -> Any:
@@ -203,16 +203,16 @@ def _in(arithmetic: str, rule: Callable[..., Any], primals: Sequence[Any], y: An
     def box(v: Any) -> Any:
         if isinstance(v, tuple):
             return tuple(map(box, v))
-        return None if v is None else Within(v, arithmetic, level)
+        return None if v is None else ArithmeticTracer(v, arithmetic, level)
 
     result = rule(box(primals), box(y), box(more))
-    return result.value if type(result) is Within else result
+    return result.value if type(result) is ArithmeticTracer else result
 
 
 # ---- forward mode
 
 
-class Pushed(Box):
+class ForwardTracer(Tracer):
     """A value with its tangent."""
 
     __slots__ = ("tangent",)
@@ -222,7 +222,7 @@ class Pushed(Box):
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         level = self.level
-        mine = [type(o) is Pushed and o.level == level for o in operands]
+        mine = [type(o) is ForwardTracer and o.level == level for o in operands]
         primals = tuple([o.value if m else o for o, m in zip(operands, mine, strict=True)])
         tangents = tuple([o.tangent if m else None for o, m in zip(operands, mine, strict=True)])
         y = apply(kind, primals, arithmetic, *options)
@@ -231,7 +231,7 @@ class Pushed(Box):
             t = kind.push(options, primals, y, tangents)
         else:
             t = _in(arithmetic, partial(kind.push, options), primals, y, tangents)
-        boxed = y if t is None else Pushed(y, t, level)
+        boxed = y if t is None else ForwardTracer(y, t, level)
         return (boxed, *index) if index else boxed
 
 
@@ -243,7 +243,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     (array(5.), array(2.))
     """
     check_function(f, "jvp")
-    with speaking("jvp"):
+    with error_context("jvp"):
         tuples = isinstance(primals, tuple | list) and isinstance(tangents, tuple | list)
         if not tuples or len(primals) != len(tangents):
             got = " and ".join(_counted(v) for v in (primals, tangents))
@@ -252,7 +252,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
         held: set[int] = set()
         boxed = [p if t is None else _pushed(p, t, level, held) for p, t in zip(primals, tangents, strict=True)]
     results, out = flat((f(*boxed),))
-    mine = [type(r) is Pushed and r.level == level for r in results]
+    mine = [type(r) is ForwardTracer and r.level == level for r in results]
     values = fresh([r.value if m else r for r, m in zip(results, mine, strict=True)], held)
     slopes = fresh([r.tangent if m else zeros_like(r) for r, m in zip(results, mine, strict=True)], held)
     return shaped(out, values)[0], shaped(out, slopes)[0]
@@ -261,7 +261,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
 def _pushed(primal: Any, tangent: Any, level: int, held: set[int]) -> Any:
     given = alike("T1", tangent, primal)
     leaves, tree = flat((primal,))
-    boxes = [p if t is None else Pushed(checked(p), t, level) for p, t in zip(leaves, given, strict=True)]
+    boxes = [p if t is None else ForwardTracer(checked(p), t, level) for p, t in zip(leaves, given, strict=True)]
     held.update(map(id, leaves), map(id, given))
     return shaped(tree, boxes)[0]
 
@@ -278,7 +278,7 @@ def checked(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "iub":
         got = f"an array of dtype {value.dtype}"
         raise DTypeError("T2", "float arrays to differentiate", got, "Whole numbers have no derivative: use argnums.")
-    array = take(value, "x").array
+    array = to_numpy(value, "x").array
     return array if array.dtype == OBJECT else value
 
 
@@ -292,8 +292,8 @@ def zeros_like(value: Any) -> Any:
         return None if value is None else 0 * value
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         return np.zeros_like(value)
-    taken = take(value, "a result")
-    return give(np.zeros(taken.array.shape, taken.array.dtype), taken.kind)
+    taken = to_numpy(value, "a result")
+    return from_numpy(np.zeros(taken.array.shape, taken.array.dtype), taken.kind)
 
 
 # ---- reverse mode
@@ -333,7 +333,7 @@ class Tape:
         return cotangents[:inputs]
 
 
-class Taped(Box):
+class ReverseTracer(Tracer):
     """A value that remembers how it was made."""
 
     __slots__ = ("at", "tape")
@@ -345,7 +345,7 @@ class Taped(Box):
         level, tape = self.level, self.tape
         values, sources = [], []
         for o in operands:
-            mine = type(o) is Taped and o.level == level
+            mine = type(o) is ReverseTracer and o.level == level
             values.append(o.value if mine else o)
             sources.append(o.at if mine else -1)
         y = apply(kind, values, arithmetic, *options)
@@ -353,7 +353,7 @@ class Taped(Box):
         if type(y) is tuple:
             y, *index = y
         steps = tape.steps
-        boxed = Taped(y, tape, tape.inputs + len(steps), level)
+        boxed = ReverseTracer(y, tape, tape.inputs + len(steps), level)
         steps.append((kind, arithmetic, options, tuple(values), y, sources))
         return (boxed, *index) if index else boxed
 
@@ -393,7 +393,7 @@ def _recorded(
     boxes: list[Any] = []
     try:
         for p in leaves:
-            boxes.append(Taped(checked(p), tape, len(boxes), level))
+            boxes.append(ReverseTracer(checked(p), tape, len(boxes), level))
     except LunetteError as error:
         sign(error, "vjp")
         raise
@@ -405,11 +405,13 @@ def _recorded(
             raise DTypeError("T3", need, _counted(y), "Return both.", who="grad")
         y, aux = y
         others, beside = flat((aux,))
-        aux = shaped(beside, fresh([v.value if type(v) is Taped and v.level == level else v for v in others], held))[0]
+        aux = shaped(
+            beside, fresh([v.value if type(v) is ReverseTracer and v.level == level else v for v in others], held)
+        )[0]
     results, out = flat((y,))
     places, values = [], []
     for r in results:
-        mine = type(r) is Taped and r.level == level
+        mine = type(r) is ReverseTracer and r.level == level
         places.append(r.at if mine else -1)
         values.append(r.value if mine else r)
     fresh(values, held)
@@ -443,7 +445,7 @@ def value_and_grad(
     numbers = argnums if isinstance(argnums, tuple | list) else (argnums,)
 
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        with speaking("grad"):
+        with error_context("grad"):
             places = [_argument(n, len(args)) for n in numbers]
             if len(set(places)) != len(places):
                 hint = "The gradient in an argument is one."
@@ -456,7 +458,7 @@ def value_and_grad(
             return f(*full, **kwargs)
 
         y, pull, aux = _recorded(inner, [args[at] for at in places], has_aux)
-        with speaking("grad"):
+        with error_context("grad"):
             if isinstance(y, dict | list | tuple) or shape_of(y) != ():
                 got = type(y).__name__ if isinstance(y, dict | list | tuple) else f"shape {shape_of(y)}"
                 raise ShapeError("T3", "a function with one result, without axes", got, "Take ln.sum or ln.mean of it.")
@@ -509,7 +511,7 @@ def trace(f: Callable[..., Any], *examples: Any) -> Graph:
     check_function(f, "trace")
     leaves, tree = trees.tree_flatten(examples)
     names = _names(f, examples)
-    with speaking("trace"):
+    with error_context("trace"):
         return _traced(lambda variables: f(*shaped(tree, variables)), leaves, names)[0]
 
 
@@ -607,9 +609,9 @@ class Jitted:
             except TypeError:
                 need, hint = "a method of an object with weak references", 'Add "__weakref__" to its __slots__.'
                 raise DTypeError("T6", need, f"one of type {type(owner).__name__}", hint, who="jit") from None
-            bound = update_wrapper(lambda *args, **kwargs: f(weak(), *args, **kwargs), f, updated=())
-            del bound.__wrapped__  # its signature has no self
-            methods[at] = weak, Jitted(bound, self.debug)
+            method = update_wrapper(lambda *args, **kwargs: f(weak(), *args, **kwargs), f, updated=())
+            del method.__wrapped__  # its signature has no self
+            methods[at] = weak, Jitted(method, self.debug)
         return self.methods[id(owner)][1]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -665,11 +667,11 @@ class Jitted:
     def _watched(self, kwargs: Any, tree: Any, leaves: list[Any]) -> Any:
         """Operator by operator, to name the first that makes a NaN."""
         level = next(_levels)
-        results, out = flat((self._again(kwargs, tree, [v if _is_static(v) else Watched(v, level) for v in leaves]),))
-        return shaped(out, [r.value if type(r) is Watched and r.level == level else r for r in results])[0]
+        results, out = flat((self._again(kwargs, tree, [v if _is_static(v) else NanTracer(v, level) for v in leaves]),))
+        return shaped(out, [r.value if type(r) is NanTracer and r.level == level else r for r in results])[0]
 
 
-class Watched(Box):
+class NanTracer(Tracer):
     """A value that must not be NaN, rule G10."""
 
     __slots__ = ()
@@ -679,11 +681,11 @@ class Watched(Box):
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         level = self.level
-        values = [o.value if type(o) is Watched and o.level == level else o for o in operands]
+        values = [o.value if type(o) is NanTracer and o.level == level else o for o in operands]
         y = apply(kind, values, arithmetic, *options)
         y, *index = y if type(y) is tuple else (y,)
         refuse_nan(kind, values, y, line_of_the_user())
-        boxed = Watched(y, level)
+        boxed = NanTracer(y, level)
         return (boxed, *index) if index else boxed
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lunette.errors import ArgumentError, LunetteError, ShapeError, meant, shown, speaking
+from lunette.errors import ArgumentError, LunetteError, ShapeError, meant, shown, error_context
 from lunette.graph.graph import Graph, Var
 from lunette.number import OBJECT
 from lunette.onnx.file import FLOATS, load, type_name
@@ -28,7 +28,7 @@ Names = dict[str, Value | Absent]
 
 def read(source: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
     """The graph of a model."""
-    with speaking("from_onnx"):
+    with error_context("from_onnx"):
         model, folder = load(source)
         begin_folding()
         return _Reading(model, folder, shapes).graph

@@ -20,7 +20,7 @@ from lunette.errors import ArgumentError, LunetteError, shown
 from lunette.graph.graph import Graph, Var
 from lunette.number import OBJECT, Array
 from lunette.onnx.file import FLOATS, INTEGERS, array_of, type_name
-from lunette.op import Op, apply, bind
+from lunette.op import Op, apply, resolve
 from lunette.ops.glue import shape_of
 from lunette.window import Shape
 
@@ -51,8 +51,8 @@ class Known(np.ndarray):
     level: ClassVar[int] = -2  # variables have the say
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Known:
-        bound = bind(kind, [None if o is None else shape_of(o) for o in operands], 2, options)
-        spend(prod(bound.out), self.dtype == OBJECT)
+        resolved = resolve(kind, [None if o is None else shape_of(o) for o in operands], 2, options)
+        spend(prod(resolved.out), self.dtype == OBJECT)
         plain = [np.asarray(o) if isinstance(o, Known) else o for o in operands]
         return known(apply(kind, plain, arithmetic, *options))
 

@@ -13,6 +13,8 @@ from lunette.ops.adaptive_pool import adaptive_max_pool as adaptive_max_pool
 from lunette.ops.avg_pool import AvgPool as AvgPool
 from lunette.ops.avg_pool import avg_pool as avg_pool
 from lunette.ops.binary import Add, Div, Equal, Gate, Maximum, Minimum, Mul, Prefer, Sub
+from lunette.ops.broadcast import BroadcastTo, Sum
+from lunette.ops.concat import Concat
 from lunette.ops.conv import Conv as Conv
 from lunette.ops.conv import conv as conv
 from lunette.ops.conv_transpose import ConvTranspose as ConvTranspose
@@ -22,7 +24,7 @@ from lunette.ops.global_pool import GlobalMaxPool as GlobalMaxPool
 from lunette.ops.global_pool import global_avg_pool as global_avg_pool
 from lunette.ops.global_pool import global_max_pool as global_max_pool
 from lunette.ops.glue import Glue
-from lunette.ops.layout import BroadcastTo, Concat, Reshape, Transpose
+from lunette.ops.layout import Reshape, Transpose
 from lunette.ops.linear import MatMul
 from lunette.ops.loss import OneHot
 from lunette.ops.lp_pool import LpPool as LpPool
@@ -32,7 +34,7 @@ from lunette.ops.max_pool import max_pool as max_pool
 from lunette.ops.norm import LogSoftmax, Softmax
 from lunette.ops.pad import Pad, Slice
 from lunette.ops.power import Power
-from lunette.ops.reduce import Max, Mean, Sum
+from lunette.ops.reduce import Max, Mean
 from lunette.ops.smooth_max_pool import SmoothMaxPool as SmoothMaxPool
 from lunette.ops.smooth_max_pool import smooth_max_pool as smooth_max_pool
 from lunette.ops.unary import Abs, Exp, LeakyRelu, Log, Neg, Relu, Sigmoid, Sign, Sqrt, StopGradient, Tanh

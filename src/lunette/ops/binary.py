@@ -19,6 +19,7 @@ import numpy as np
 
 from lunette import _native, outward
 from lunette.number import (
+    BOX_OPERATORS,
     Array,
     Dual,
     Interval,
@@ -34,6 +35,7 @@ from lunette.number import (
     zero_like,
 )
 from lunette.op import Case, Kernels, Shapes, case
+from lunette.ops.broadcast import BroadcastTo, broadcast_to, sum_to
 from lunette.ops.glue import Glue, broadcast, lift, make, shape_of
 from lunette.window import Shape
 
@@ -89,7 +91,7 @@ class Binary(Glue):
         if not parts:
             return None
         whole = parts[0] if len(parts) == 1 else add(parts[0], parts[1])
-        return whole if shape_of(whole) == shape else make(_broadcast_to(), (whole,), shape)
+        return whole if shape_of(whole) == shape else make(BroadcastTo, (whole,), shape)
 
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
@@ -295,28 +297,8 @@ class Prefer(Glue):
 # ---- the functions
 
 
-def _broadcast_to() -> Any:
-    from lunette.ops.layout import BroadcastTo  # layout is made of these functions
-
-    return BroadcastTo
-
-
-def sum_to(value: Any, shape: Shape) -> Any:
-    """The adjoint of broadcasting `shape` to the shape of `value`."""
-    from lunette.ops.layout import reshape
-    from lunette.ops.reduce import Sum
-
-    now = shape_of(value)
-    if now == shape:
-        return value
-    lead = len(now) - len(shape)
-    axes = (*range(lead), *(lead + a for a, n in enumerate(shape) if n == 1 and now[lead + a] != 1))
-    summed = make(Sum, (value,), axes, False) if axes else value
-    return summed if shape_of(summed) == shape else reshape(summed, shape)
-
-
 def add(x: Any, y: Any) -> Any:
-    """X + y, broadcast as NumPy does; a plain number takes the dtype of the other.
+    """`x + y`, broadcast as NumPy does; a plain number takes the dtype of the other.
 
     >>> import numpy as np, lunette as ln
     >>> ln.add(np.ones((2, 1), np.float32), 0.5)
@@ -327,18 +309,21 @@ def add(x: Any, y: Any) -> Any:
 
 
 def sub(x: Any, y: Any) -> Any:
-    """X - y."""
+    """`x - y`."""
     return make(Sub, (x, y))
 
 
 def mul(x: Any, y: Any) -> Any:
-    """X * y."""
+    """`x * y`."""
     return make(Mul, (x, y))
 
 
 def div(x: Any, y: Any) -> Any:
-    """X / y."""
+    """`x / y`."""
     return make(Div, (x, y))
+
+
+BOX_OPERATORS.update(add=add, sub=sub, mul=mul, div=div)
 
 
 def maximum(x: Any, y: Any) -> Any:
@@ -363,8 +348,6 @@ def equal(x: Any, y: Any) -> Any:
 
 def prefer(x: Any, y: Any, t: Any) -> Any:
     """T where x > y, t/2 where they are equal, zero elsewhere."""
-    from lunette.ops.layout import broadcast_to
-
     values = [lift(v, t) if is_real(v) else v for v in (x, y, t)]
     shape = broadcast(broadcast(*map(shape_of, values[:2])), shape_of(t))
     return make(Prefer, [v if shape_of(v) == shape else broadcast_to(v, shape) for v in values])

@@ -25,10 +25,11 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ArgumentError, ShapeError
 from lunette.number import Array, Number, cells_in, total, zero_of
-from lunette.op import Arrays, Case, Kernels, Shapes, apply, bind, case
+from lunette.op import Arrays, Case, Kernels, Shapes, apply, case, resolve
+from lunette.ops.broadcast import broadcast_to
 from lunette.ops.derivative import Differentiable
 from lunette.ops.glue import shape_of
-from lunette.ops.layout import broadcast_to, reshape
+from lunette.ops.layout import reshape
 from lunette.window import Ints, Padding, Shape, Window, integer
 
 Tap = tuple[int, int]
@@ -157,7 +158,7 @@ class Conv(Differentiable):
 
     @classmethod
     def spread(cls, options: Sequence[Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        out = bind(cls, [None if p is None else shape_of(p) for p in primals], 2, options).out
+        out = resolve(cls, [None if p is None else shape_of(p) for p in primals], 2, options).out
         d = len(shape_of(primals[1])) - 2
         return broadcast_to(reshape(tangents[2], (out[-d - 1], *(1,) * d)), out)
 

@@ -18,12 +18,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ShapeError, speaking
+from lunette.errors import ShapeError, error_context
 from lunette.number import Array, cells_in, total, zero_of
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add
+from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import Glue, broadcast, make, shape_of
-from lunette.ops.layout import broadcast_to, reshape
+from lunette.ops.layout import reshape
 from lunette.window import Shape
 
 
@@ -110,7 +111,7 @@ def matmul(x: Any, y: Any) -> Any:
     >>> ln.matmul([[1, 2]], [[3], [4]]).tolist()
     [[11]]
     """
-    with speaking("matmul"):
+    with error_context("matmul"):
         p, q = shape_of(x), shape_of(y)
     if not p or not q:
         raise ShapeError("P1", "arrays with axes", f"{p} and {q}", "Multiply numbers with mul.", who="matmul")
@@ -120,7 +121,7 @@ def matmul(x: Any, y: Any) -> Any:
         if len(q) <= 2 and len(p) > 2:  # one matrix for all: one long product
             rows = reshape(a, (prod(p[:-1]), p[-1]))
             return reshape(make(MatMul, (rows, b), False, False), (*p[:-1], *((q[-1],) if len(q) > 1 else ())))
-        with speaking("matmul"):
+        with error_context("matmul"):
             batch = broadcast(shape_of(a)[:-2], shape_of(b)[:-2])
         a, b = (broadcast_to(v, (*batch, *shape_of(v)[-2:])) for v in (a, b))
     z = make(MatMul, (a, b), False, False)
@@ -136,7 +137,7 @@ def linear(x: Any, w: Any, b: Any = None) -> Any:
     >>> ln.linear([[1, 2]], [[3, 4], [5, 6]], [100, 200]).tolist()
     [[111, 217]]
     """
-    with speaking("linear"):
+    with error_context("linear"):
         p, q, bias = shape_of(x), shape_of(w), None if b is None else shape_of(b)
     if len(q) != 2 or not p or p[-1] != q[1]:
         turned = len(q) == 2 and p[-1:] == q[:1]

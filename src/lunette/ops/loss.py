@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown, speaking
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown
 from lunette.number import Array, cells_in
 from lunette.op import Case, Kernels, Shapes
 from lunette.ops.binary import gate, mul, sub
+from lunette.ops.broadcast import sum as sum_cells
 from lunette.ops.glue import Glue, check_axis, dtype_name, make, shape_of
 from lunette.ops.norm import log_softmax
 from lunette.ops.reduce import mean
-from lunette.ops.reduce import sum as sum_cells
 from lunette.window import Shape, integer
 
 ROWS_OF = ("float32", "float64", "float16", "bfloat16", "object")
@@ -102,7 +102,7 @@ def cross_entropy(logits: Any, labels: Any, axis: int = 1) -> Any:
     >>> ln.cross_entropy(np.zeros((4, 8)), np.array([0, 1, 2, 3]))  # log(8)
     array(2.07944154)
     """
-    with speaking("cross_entropy"):
+    with error_context("cross_entropy"):
         sizes, given = shape_of(logits), shape_of(labels)
         at = check_axis("axis", axis, len(sizes))
     if given != (*sizes[:at], *sizes[at + 1 :]):

@@ -21,13 +21,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native
-from lunette.errors import ArgumentError, ShapeError, shown, speaking
+from lunette.errors import ArgumentError, ShapeError, error_context, shown
 from lunette.number import Array, Number, anchor, cells_in, divide, exp, is_infinite, is_nan, like, log, primal, total
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, mul, sub
+from lunette.ops.broadcast import sum as sum_cells
 from lunette.ops.glue import Glue, check_axis, make, shape_of
 from lunette.ops.layout import reshape
-from lunette.ops.reduce import sum as sum_cells
 from lunette.ops.unary import check_number, sqrt
 from lunette.ops.unary import exp as exp_cells
 from lunette.window import Shape
@@ -136,7 +136,7 @@ def log_softmax(x: Any, axis: int = -1) -> Any:
 
 def batch_norm(x: Any, mean: Any, var: Any, scale: Any, shift: Any, eps: float = 1e-5) -> Any:
     """`(x - mean) / sqrt(var + eps) * scale + shift` per channel, axis 1 of x, with statistics that are given."""
-    with speaking("batch_norm"):
+    with error_context("batch_norm"):
         sizes = shape_of(x)
         shapes = {n: shape_of(a) for n, a in {"mean": mean, "var": var, "scale": scale, "shift": shift}.items()}
     for name, given in shapes.items():
@@ -148,7 +148,7 @@ def batch_norm(x: Any, mean: Any, var: Any, scale: Any, shift: Any, eps: float =
                 "Channels are axis 1.",
                 who="batch_norm",
             )
-    with speaking("batch_norm"):
+    with error_context("batch_norm"):
         if check_number("eps", eps) < 0:
             raise ArgumentError("B2", "eps >= 0", f"eps={shown(eps)}", "It keeps the root of a variance from zero.")
     factor = div(scale, sqrt(add(var, eps)))

@@ -46,7 +46,8 @@ from lunette.number import (
 )
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.avg_pool import check_counted
-from lunette.ops.binary import div, mul, sub, sum_to
+from lunette.ops.binary import div, mul, sub
+from lunette.ops.broadcast import sum_to
 from lunette.ops.derivative import plus
 from lunette.ops.glue import shape_of
 from lunette.ops.pool import Pool, View
