@@ -628,14 +628,25 @@ void bind_glue(nb::module_& m) {
         });
     }, "code"_a, "outer"_a, "inners"_a, "(x1, ..., xn, y); not in place");
 
-    m.def("take", [](char code, i64 outer, i64 size, i64 inner, const Sizes& places) {
-        for (i64 p : places) fits(p >= 0 && p < size);
-        const i64 n = product({outer, size, inner}), count = product({outer, i64(places.size()), inner});
-        return with_type(code, [=](auto zero) {
+    m.def("take", [](char code, i64 outer, i64 size, i64 inner, i64 count) {
+        fits(count >= 0);
+        return with_type(code, [=, n = product({outer, size, inner}), m = product({outer, count, inner})](auto zero) {
             using T = decltype(zero);
-            return task({in<T>(n), out<T>(count)}, [=](Args a) { take<T>(outer, size, inner, places, a[0], a[1]); });
+            return task({in<T>(n), in<i64>(count), out<T>(m)}, [=](Args a) {
+                take<T>(outer, size, inner, count, a[0], a[1], a[2]);
+            });
         });
-    }, "code"_a, "outer"_a, "size"_a, "inner"_a, "places"_a, "(x, y); not in place");
+    }, "code"_a, "outer"_a, "size"_a, "inner"_a, "count"_a, "(x, places, y); not in place");
+
+    m.def("put", [](char code, i64 outer, i64 size, i64 inner, i64 count) {
+        fits(count >= 0);
+        return with_type(code, [=, n = product({outer, size, inner}), m = product({outer, count, inner})](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(m), in<i64>(count), out<T>(n)}, [=](Args a) {
+                put<T>(outer, size, inner, count, a[0], a[1], a[2]);
+            });
+        });
+    }, "code"_a, "outer"_a, "size"_a, "inner"_a, "count"_a, "(g, places, y); not in place");
 
     m.def("one_hot", [](char code, i64 outer, i64 classes, i64 inner) {
         return with_type(code, [=, n = product({outer, classes, inner}), labels = product({outer, inner})](auto zero) {

@@ -40,6 +40,8 @@ from lunette.graph.transform import value_and_grad as value_and_grad
 from lunette.graph.transform import vjp as vjp
 from lunette.number import Dual as Dual
 from lunette.number import Interval as Interval
+from lunette.onnx import from_onnx as from_onnx
+from lunette.onnx import to_onnx as to_onnx
 from lunette.ops import adaptive_avg_pool as adaptive_avg_pool
 from lunette.ops import adaptive_max_pool as adaptive_max_pool
 from lunette.ops import avg_pool as avg_pool
@@ -72,11 +74,15 @@ from lunette.ops.norm import log_softmax as log_softmax
 from lunette.ops.norm import softmax as softmax
 from lunette.ops.pad import pad as pad
 from lunette.ops.pad import slice as slice
+from lunette.ops.power import pow as pow
 from lunette.ops.power import power as power
 from lunette.ops.reduce import max as max
 from lunette.ops.reduce import mean as mean
+from lunette.ops.take import take as take
 from lunette.ops.unary import abs as abs
+from lunette.ops.unary import erf as erf
 from lunette.ops.unary import exp as exp
+from lunette.ops.unary import floor as floor
 from lunette.ops.unary import leaky_relu as leaky_relu
 from lunette.ops.unary import log as log
 from lunette.ops.unary import neg as neg
@@ -161,10 +167,13 @@ __all__ = [
     "cross_entropy",
     "diff",
     "div",
+    "erf",
     "error_bound",
     "exp",
     "explain",
     "flatten",
+    "floor",
+    "from_onnx",
     "get_num_threads",
     "global_avg_pool",
     "global_avg_pool_jvp",
@@ -198,6 +207,7 @@ __all__ = [
     "one_hot",
     "output_shape",
     "pad",
+    "pow",
     "power",
     "relu",
     "reshape",
@@ -214,7 +224,9 @@ __all__ = [
     "stop_gradient",
     "sub",
     "sum",
+    "take",
     "tanh",
+    "to_onnx",
     "trace",
     "transpose",
     "ulps",

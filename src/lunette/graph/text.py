@@ -5,8 +5,8 @@
     return %1
 
 Options are written as Python literals, those that are not as the operator has them by default. Constants of up to 16
-cells are written out; larger ones are named (`constant("c2")`), and reading the text needs their arrays. A node that has
-a label ends in `  # "label"`.
+cells are written out; larger ones are named (`constant("c2")`), and reading the text needs their arrays. A node
+that has a label ends in `  # "label"`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ def literal(value: Array) -> str:
 
 # ---- reading
 
-_LINE: Final = re.compile(r"%([0-9]+) : (f32|f64|i64)\[((?:[0-9]+(?:,[0-9]+)*)?)\] = ([a-z_0-9]+)\((.*?)\)(?:  # (".*"))?")
+_LINE: Final = re.compile(
+    r"%([0-9]+) : (f32|f64|i64)\[((?:[0-9]+(?:,[0-9]+)*)?)\] = ([a-z_0-9]+)\((.*?)\)" r'(?:  # (".*"))?'
+)
 _RETURN: Final = re.compile(r"return(?: (%[0-9]+(?:, %[0-9]+)*))?")
 _OPERAND: Final = re.compile(r"(%[0-9]+|None)(?:, |$)")
 DIGITS: Final = 30

@@ -18,8 +18,8 @@ from lunette.graph.graph import Var
 from lunette.number import OBJECT
 from lunette.onnx.value import Call, Data, Known, Reader, Value, as_floats, known
 from lunette.ops.binary import add, div, equal, gate, maximum, minimum, mul, sub
+from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import broadcast, shape_of
-from lunette.ops.layout import broadcast_to
 from lunette.ops.power import pow, power
 from lunette.ops.unary import abs as absolute
 from lunette.ops.unary import erf, exp, floor, leaky_relu, log, neg, relu, sigmoid, sign, sqrt, tanh
@@ -144,7 +144,9 @@ def read_mod(n: Call) -> Any:
     x, y = n.every()
     fmod = n.flag("fmod")
     if isinstance(x, Var) or isinstance(y, Var):
-        raise ArgumentError("NX6", "remainders of constants", "values that depend on inputs", "There is no room for it.")
+        raise ArgumentError(
+            "NX6", "remainders of constants", "values that depend on inputs", "There is no room for it."
+        )
     if x.dtype != OBJECT:
         return known(np.asarray((np.fmod if fmod else np.mod)(np.asarray(x), np.asarray(y))))
     if (np.asarray(y) == 0).any():

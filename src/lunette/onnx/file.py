@@ -25,13 +25,8 @@ MOST_GAIN: Final = 100
 """What gzip makes of weights is 1.1 to 2 times smaller; only a file that means harm is much more."""
 LEAST_GAIN: Final = 1 << 20
 
-FLOATS: Final[dict[str, np.dtype[Any]]] = {
-    "FLOAT": np.dtype(np.float32),
-    "DOUBLE": np.dtype(np.float64),
-    "FLOAT16": np.dtype(np.float32),
-    "BFLOAT16": np.dtype(np.float32),
-}
-"""The element types of data, and what they are computed in."""
+FLOATS: Final = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
+"""The element types of data."""
 STORED: Final[dict[str, np.dtype[Any]]] = {
     "FLOAT": np.dtype("<f4"),
     "DOUBLE": np.dtype("<f8"),
@@ -109,7 +104,7 @@ def content(path: Path) -> bytes:
 
 
 def array_of(tensor: Any, folder: Path | None) -> tuple[Array, str]:
-    """A tensor as an array of floats that are computed with, or of Python's integers; and its element type."""
+    """A tensor as an array of floats, or of Python's integers; and its element type."""
     kind = type_name(tensor.data_type)
     if kind not in STORED:
         hint = "Weights are floats of 16, 32 or 64 bits."
@@ -121,7 +116,7 @@ def array_of(tensor: Any, folder: Path | None) -> tuple[Array, str]:
     if flat.size != prod(shape):
         raise _lying(tensor, f"{flat.size} cells for shape {shown(shape)}")
     cells = flat.reshape(shape)
-    return (cells.astype(FLOATS[kind]) if kind in FLOATS else cells.astype(object)), kind
+    return (cells if kind in FLOATS else cells.astype(object)), kind
 
 
 def _lying(tensor: Any, got: str) -> ArgumentError:
@@ -171,5 +166,7 @@ def _outside(tensor: Any, stored: np.dtype[Any], folder: Path | None) -> Array:
     wanted = prod(tensor.dims) * stored.itemsize
     length = wanted if length < 0 else length
     if offset < 0 or length != wanted or offset + length > size:
-        raise _lying(tensor, f"offset {offset} and length {length} of {size} bytes for shape {shown(tuple(tensor.dims))}")
+        raise _lying(
+            tensor, f"offset {offset} and length {length} of {size} bytes for shape {shown(tuple(tensor.dims))}"
+        )
     return np.fromfile(path, stored, wanted // stored.itemsize, offset=offset)

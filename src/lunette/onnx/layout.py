@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import isfinite, prod
 from typing import Any, Final
 
@@ -12,10 +13,13 @@ from lunette.errors import ArgumentError
 from lunette.graph.graph import Var
 from lunette.number import OBJECT
 from lunette.onnx.value import Absent, Call, Data, Reader, Value, filled
+from lunette.ops.broadcast import broadcast_to
+from lunette.ops.concat import concat
 from lunette.ops.glue import broadcast, check_axes, check_axis, shape_of
-from lunette.ops.layout import broadcast_to, concat, reshape, take, transpose
+from lunette.ops.layout import reshape, transpose
 from lunette.ops.pad import pad
 from lunette.ops.pad import slice as cut
+from lunette.ops.take import take
 from lunette.window import Shape, integer
 
 _python_slice = slice
@@ -93,7 +97,7 @@ def read_split(n: Call) -> Any:
     if len(sizes) != many or sum(sizes) != shape[axis] or any(s < 0 for s in sizes):
         raise n.refuse(f"{many} sizes whose sum is {shape[axis]}", f"split={sizes}", "One for each result.")
     ends = np.cumsum((0, *sizes)).tolist()
-    return [part(n.x(), axis, a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    return [part(n.x(), axis, a, b) for a, b in pairwise(ends)]
 
 
 def part(x: Data, axis: int, first: int, last: int) -> Any:
@@ -104,12 +108,28 @@ def part(x: Data, axis: int, first: int, last: int) -> Any:
     return cut(x, tuple(starts), tuple(stops))
 
 
+FEW: Final = 8
+
+
+def picked(x: Data, places: Sequence[int], axis: int) -> Any:
+    """The cells at some places of an axis: a few slices where these are runs, which more is known about, else take."""
+    if not places:
+        return part(x, axis, 0, 0)
+    ends = [0, *(k for k in range(1, len(places)) if places[k] != places[k - 1] + 1), len(places)]
+    if len(ends) <= FEW + 1:
+        runs = [part(x, axis, places[a], places[a] + b - a) for a, b in pairwise(ends)]
+        return runs[0] if len(runs) == 1 else concat(runs, axis)
+    return take(x, np.asarray(places, np.int64), axis)
+
+
 def read_slice(n: Call) -> Any:
     shape = n.shape()
     if n.opset < 10:
         starts, ends, axes, steps = n.ints("starts"), n.ints("ends"), n.ints("axes"), None
     else:
-        starts, ends, axes, steps = (n.whole(at, what) for at, what in enumerate(("starts", "ends", "axes", "steps"), 1))
+        starts, ends, axes, steps = (
+            n.whole(at, what) for at, what in enumerate(("starts", "ends", "axes", "steps"), 1)
+        )
     if starts is None or ends is None:
         raise n.refuse("starts and ends", "none", "The model is damaged.")
     where = check_axes_in_order(tuple(range(len(starts))) if axes is None else tuple(axes), len(shape))
@@ -129,7 +149,7 @@ def read_slice(n: Call) -> Any:
     if (first, stop, step) != ([0] * len(shape), list(shape), [1] * len(shape)):
         y = cut(y, tuple(first), tuple(stop), tuple(step))
     for axis, places in backwards:
-        y = take(y, tuple(places), axis)
+        y = picked(y, places, axis)
     return y
 
 
@@ -145,7 +165,11 @@ def read_gather(n: Call) -> Any:
     places = n.known(1, "indices")
     if places.dtype != OBJECT:
         raise n.refuse("indices of integers", n.value(1).type, "The model is damaged.")
-    y = take(n.x(), tuple(places.ravel().tolist()), axis)
+    size = shape[axis]
+    row = places.ravel().tolist()
+    if row and not -size <= min(row) <= max(row) < size:
+        raise n.refuse(f"indices in {-size}..{size - 1}", f"{min(row)} to {max(row)}", "Cells are counted from 0.")
+    y = picked(n.x(), [p % size for p in row], axis)
     return reshape(y, (*shape[:axis], *places.shape, *shape[axis + 1 :])) if places.ndim != 1 else y
 
 
@@ -201,7 +225,7 @@ def read_pad(n: Call) -> Any:
         size = shape[axis]
         if size == 0 or max(lo, hi) > MOST_PADDING:
             raise n.refuse("cells to repeat", f"{lo} and {hi} around {size}", "There are none, or too many.")
-        y = take(y, tuple(PLACES[mode](i, size) for i in range(-lo, size + hi)), axis)
+        y = picked(y, [PLACES[mode](i, size) for i in range(-lo, size + hi)], axis)
     return y
 
 
@@ -255,7 +279,9 @@ def _infinitely(x: Data, pairs: Sequence[tuple[int, int]], value: float) -> Any:
 def _blocks(n: Call) -> tuple[Shape, int]:
     shape, size = n.shape(), n.int("blocksize")
     if len(shape) != 4 or size < 1:
-        raise n.refuse("x of 4 axes and a blocksize >= 1", f"{shape}, blocksize={size}", "Images have two axes of space.")
+        raise n.refuse(
+            "x of 4 axes and a blocksize >= 1", f"{shape}, blocksize={size}", "Images have two axes of space."
+        )
     return shape, size
 
 
@@ -276,7 +302,9 @@ def read_space_to_depth(n: Call) -> Any:
     (b, c, h, w), s = _blocks(n)
     mode = n.text("mode", "DCR")
     if h % s or w % s or mode not in ("DCR", "CRD"):
-        raise n.refuse("space in whole blocks, mode DCR or CRD", f"{(h, w)}, blocksize={s}, mode={mode}", "Pad it first.")
+        raise n.refuse(
+            "space in whole blocks, mode DCR or CRD", f"{(h, w)}, blocksize={s}, mode={mode}", "Pad it first."
+        )
     axes = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     return reshape(transpose(reshape(n.x(), (b, c, h // s, s, w // s, s)), axes), (b, c * s * s, h // s, w // s))
 

@@ -6,17 +6,30 @@ What no output depends on is not read. Rules NX3 and NX7 to NX11 (lunette.onnx).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from lunette.errors import ArgumentError, LunetteError, ShapeError, meant, shown, error_context
+from lunette.errors import ArgumentError, LunetteError, ShapeError, error_context, meant, shown
 from lunette.graph.graph import Graph, Var
 from lunette.number import OBJECT
 from lunette.onnx.file import FLOATS, load, type_name
 from lunette.onnx.table import READERS, REFUSED
-from lunette.onnx.value import Absent, Call, Data, Value, begin_folding, value_of
+from lunette.onnx.value import (
+    DOUBLE,
+    READING,
+    SINGLE,
+    Absent,
+    Call,
+    Data,
+    DoubleError,
+    Reading,
+    Value,
+    computed_in,
+    value_of,
+)
 from lunette.window import Shape, integer, is_sequence
 
 LEAST_OPSET: Final = 7
@@ -30,11 +43,16 @@ def read(source: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Grap
     """The graph of a model."""
     with error_context("from_onnx"):
         model, folder = load(source)
-        begin_folding()
-        return _Reading(model, folder, shapes).graph
+        double = any(type_name(v.type.tensor_type.elem_type) == "DOUBLE" for v in model.graph.input)
+        try:
+            READING.set(Reading(DOUBLE if double else SINGLE))
+            return _Reader(model, folder, shapes).graph
+        except DoubleError:
+            READING.set(Reading(DOUBLE))
+            return _Reader(model, folder, shapes).graph
 
 
-class _Reading:
+class _Reader:
     """One model that is being read."""
 
     def __init__(self, model: Any, folder: Path | None, shapes: Mapping[str, Sequence[int]] | None) -> None:
@@ -75,7 +93,7 @@ class _Reading:
             kind = type_name(v.type.tensor_type.elem_type)
             shape = _shape_of(v, given.get(v.name))
             counted = kind not in FLOATS
-            var = self.graph.input(shape, np.dtype(np.int64) if counted else FLOATS[kind], v.name)
+            var = self.graph.input(shape, np.dtype(np.int64) if counted else computed_in(kind), v.name)
             hint = "Integers may be shapes, axes and indices: make this input an initializer."
             self._define(v.name, Absent(f"input {shown(v.name)} of {kind}", hint) if counted else Value(var, kind))
 
@@ -88,23 +106,40 @@ class _Reading:
     # ---- nodes
 
     def _needed(self) -> list[int]:
-        """The nodes that outputs depend on, in the model's order."""
+        """The nodes that outputs depend on, those first that others read; of files that have another order, too."""
         makers: dict[str, int] = {}
         for at, node in enumerate(self.proto.node):
             for name in node.output:
                 if name and makers.setdefault(name, at) != at:
                     raise ArgumentError("NX8", "names that are made once", f"{shown(name)} twice", "It is damaged.")
-        needed: set[int] = set()
+        needs: dict[int, set[int]] = {}
         todo = [makers[v.name] for v in self.proto.output if v.name in makers]
         while todo:
             at = todo.pop()
-            if at not in needed:
-                needed.add(at)
-                todo += [makers[name] for name in self.proto.node[at].input if name in makers]
-        return sorted(needed)
+            if at not in needs:
+                needs[at] = {makers[name] for name in self.proto.node[at].input if name in makers}
+                todo += needs[at]
+        readers: dict[int, list[int]] = {at: [] for at in needs}
+        for at, own in needs.items():
+            for maker in own:
+                readers[maker].append(at)
+        ready = [at for at, own in needs.items() if not own]
+        heapify(ready)
+        order = []
+        while ready:
+            order.append(heappop(ready))
+            for at in readers[order[-1]]:
+                needs[at].discard(order[-1])
+                if not needs[at]:
+                    heappush(ready, at)
+        if len(order) < len(needs):
+            at = min(set(needs) - set(order))
+            got = f"node {shown(_label(self.proto.node[at], at))}, which depends on itself"
+            raise ArgumentError("NX8", "nodes without cycles", got, "The model is damaged.")
+        return order
 
     def _node(self, node: Any, at: int) -> None:
-        label = node.name or f"{node.op_type} {at}"
+        label = _label(node, at)
         try:
             results = self._results(node, label)
         except LunetteError as error:
@@ -139,8 +174,8 @@ class _Reading:
             return None
         found = self.names.get(name)
         if found is None:
-            got, hint = shown(name), "Nodes come in the order in which they are computed."
-            raise ArgumentError("NX8", "inputs that an earlier node makes", got, hint)
+            hint = "The model is damaged."
+            raise ArgumentError("NX8", "names that a node, an input or an initializer makes", shown(name), hint)
         if isinstance(found, Absent):
             raise found.refusal()
         return found
@@ -160,6 +195,10 @@ class _Reading:
         if isinstance(data, Var):
             return data
         return self.graph.constant(np.asarray(data).astype(np.int64) if data.dtype == OBJECT else np.asarray(data))
+
+
+def _label(node: Any, at: int) -> str:
+    return node.name or f"{node.op_type} {at}"
 
 
 def printable(name: str) -> str:

@@ -17,11 +17,12 @@ import numpy as np
 
 from lunette.graph.graph import Var
 from lunette.onnx.cells import where
-from lunette.onnx.layout import check_axes_in_order
+from lunette.onnx.layout import check_axes_in_order, picked
 from lunette.onnx.value import Call, Data, Reader, known
 from lunette.ops.binary import add, mul
+from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import shape_of
-from lunette.ops.layout import broadcast_to, reshape, take
+from lunette.ops.layout import reshape
 
 MOST_SIZE: Final = 1 << 20
 
@@ -76,7 +77,10 @@ def _cubic(t: float, a: float) -> float:
     return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a if t < 2 else 0.0
 
 
-FILTERS: Final[dict[str, tuple[Callable[[float, float], float], int]]] = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}
+FILTERS: Final[dict[str, tuple[Callable[[float, float], float], int]]] = {
+    "linear": (_triangle, 1),
+    "cubic": (_cubic, 2),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +136,17 @@ def _number(x: Data, value: float) -> Any:
 def _along(x: Data, axis: int, a: Line, way: Way) -> Any:
     taps = [way.taps(a, i) for i in range(a.m)]
     times = a.m // a.n if a.n else 0
-    if [t for t in taps] == [[(i // times, 1.0)] for i in range(a.m)] if times * a.n == a.m and times else False:
+    if times and times * a.n == a.m and taps == [[(i // times, 1.0)] for i in range(a.m)]:
         return _repeated(x, axis, times)
     y = None
     for k in range(max(map(len, taps), default=0)):
-        places = tuple(t[k][0] if k < len(t) else 0 for t in taps)
+        places = [t[k][0] if k < len(t) else 0 for t in taps]
         weights = [t[k][1] if k < len(t) else 0.0 for t in taps]
-        part = take(x, places, axis)
+        part = picked(x, places, axis)
         if any(w != 1 for w in weights):
             part = mul(part, known(np.asarray(weights, x.dtype).reshape(-1, *(1,) * (len(shape_of(x)) - axis - 1))))
         y = part if y is None else add(y, part)
-    return take(x, (), axis) if y is None else y
+    return picked(x, [], axis) if y is None else y
 
 
 def _repeated(x: Data, axis: int, times: int) -> Any:

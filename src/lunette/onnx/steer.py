@@ -18,6 +18,7 @@ from lunette.onnx.file import FLOATS, INTEGERS, STORED
 from lunette.onnx.value import (
     Call,
     Data,
+    DoubleError,
     Known,
     Reader,
     Value,
@@ -29,7 +30,7 @@ from lunette.onnx.value import (
 )
 from lunette.ops.binary import add, equal, mul, sub
 from lunette.ops.glue import check_axis, shape_of
-from lunette.ops.layout import cast, reshape
+from lunette.ops.layout import reshape
 from lunette.ops.reduce import max as max_cells
 from lunette.ops.unary import abs as absolute
 from lunette.ops.unary import floor, neg, sign
@@ -52,7 +53,7 @@ def read_constant(n: Call) -> Any:
 
 
 def _floats(value: Any) -> Value:
-    return Value(known(np.asarray(value, np.float32)), "FLOAT")
+    return Value(known(np.asarray(value, np.float32).astype(computed_in("FLOAT"))), "FLOAT")
 
 
 def _ints(value: Any) -> Value:
@@ -61,7 +62,7 @@ def _ints(value: Any) -> Value:
 
 def read_constant_of_shape(n: Call) -> Any:
     shape = n.whole(0, "a shape") or ()
-    value = n.tensor("value") or Value(known(np.zeros(1, np.float32)), "FLOAT")
+    value = n.tensor("value") or _floats([0.0])
     cells = np.asarray(value.data)
     if cells.size != 1 or any(s < 0 for s in shape) or len(shape) > 32:
         raise n.refuse("one value, and sizes >= 0", f"{cells.size} values, shape {shape}", "The model is damaged.")
@@ -121,7 +122,7 @@ def _known_as(value: Value, kind: str) -> Known:
     cells = np.asarray(value.data)
     if kind in FLOATS:
         with np.errstate(all="ignore"):  # what is too large is infinite
-            return known(cells.astype(STORED[kind] if cells.dtype != OBJECT else float).astype(FLOATS[kind]))
+            return known(cells.astype(float).astype(STORED[kind]).astype(computed_in(kind)))
     if kind == "BOOL":
         return known(np.asarray(cells != 0).astype(int).astype(object))
     if cells.dtype != OBJECT and not np.isfinite(cells).all():
@@ -140,7 +141,9 @@ def _checked_range(cells: Known, kind: str) -> Known:
 
 def _variable_as(x: Var, old: str, kind: str) -> Any:
     if kind in FLOATS:
-        return x if FLOATS[kind] == x.dtype else cast(x, FLOATS[kind].name)
+        if computed_in(kind) != x.dtype:
+            raise DoubleError
+        return x
     if kind == "BOOL":
         return x if old == "BOOL" else sub(1, equal(x, 0))
     return x if old in INTEGERS else mul(sign(x), floor(absolute(x)))
@@ -196,8 +199,8 @@ READERS: Final[dict[str, tuple[Reader, str]]] = {
     "Shape": (read_shape, "a constant"),
     "Size": (read_size, "a constant"),
     "Range": (read_range, "a constant"),
-    "Cast": (read_cast, "cast; floor and sign to integers"),
-    "CastLike": (read_cast_like, "cast; floor and sign to integers"),
+    "Cast": (read_cast, "x itself between floats; floor and sign to integers"),
+    "CastLike": (read_cast_like, "x itself between floats; floor and sign to integers"),
     "ArgMax": (arg(lambda x: x), "max, equal; places as floats"),
     "ArgMin": (arg(neg), "max, equal; places as floats"),
     "OneHot": (read_one_hot, "equal"),

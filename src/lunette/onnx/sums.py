@@ -13,13 +13,14 @@ from lunette.errors import ArgumentError
 from lunette.graph.graph import Var
 from lunette.onnx.value import Absent, Call, Data, Known, Reader, empty, filled, known
 from lunette.ops.binary import add, div, mul, sub
+from lunette.ops.broadcast import broadcast_to
+from lunette.ops.broadcast import sum as sum_cells
 from lunette.ops.glue import check_axes, check_axis, make, shape_of
-from lunette.ops.layout import broadcast_to, reshape, transpose
+from lunette.ops.layout import reshape, transpose
 from lunette.ops.linear import MatMul, matmul
 from lunette.ops.norm import batch_norm, log_softmax, softmax
 from lunette.ops.reduce import max as max_cells
 from lunette.ops.reduce import mean as mean_cells
-from lunette.ops.reduce import sum as sum_cells
 from lunette.ops.smooth_max_pool import smooth_max_pool
 from lunette.ops.unary import abs as absolute
 from lunette.ops.unary import log, neg, sqrt

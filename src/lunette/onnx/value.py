@@ -1,7 +1,7 @@
 """What names of a model stand for while it is read, and a node as an operator's reader sees it.
 
-A value is a variable of the graph that is built, or it is known: an array of floats, or of Python's integers in an array
-of objects. What is made of known values alone is known, too: lunette's own functions compute it, of integers by the
+A value is a variable of the graph that is built, or it is known: an array of floats, or of Python's integers as
+objects. What is made of known values alone is known, too: lunette's own functions compute it, of integers by the
 specification, so that arithmetic on shapes needs no table of its own.
 """
 
@@ -28,17 +28,38 @@ MOST_CELLS: Final = 1 << 28
 MOST_INTEGERS: Final = 1 << 22
 MOST_INTEGER: Final = 1 << 64
 
-_left: ContextVar[list[int]] = ContextVar("cells that may still be folded")
+SINGLE: Final = np.dtype(np.float32)
+DOUBLE: Final = np.dtype(np.float64)
 
 
-def begin_folding() -> None:
-    """So many cells may be computed while one model is read."""
-    _left.set([MOST_CELLS, MOST_INTEGERS])
+class DoubleError(Exception):
+    """A variable becomes a float of 64 bits: the model is to be read once more, in these."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What holds for all of a model that is being read."""
+
+    dtype: np.dtype[Any]
+    """What is computed in: one dtype serves a whole model."""
+    left: list[int] = field(default_factory=lambda: [MOST_CELLS, MOST_INTEGERS])
+    """So many cells, and so many integers, may still be computed of constants."""
+
+
+READING: ContextVar[Reading] = ContextVar("the model that is being read")
+
+
+def computed_in(kind: str) -> np.dtype[Any]:
+    """The dtype of the values of an element type. Rule NX6."""
+    if kind not in FLOATS:
+        hint = "Integers may be shapes, axes and indices, which are constants."
+        raise ArgumentError("NX6", "data of float16, bfloat16, float32 or float64", kind, hint)
+    return DOUBLE if kind == "DOUBLE" else READING.get().dtype
 
 
 def spend(cells: int, integers: bool = False) -> None:
     """Rule NX10."""
-    left = _left.get()
+    left = READING.get().left
     left[integers] -= cells
     if left[integers] < 0:
         most = MOST_INTEGERS if integers else MOST_CELLS
@@ -241,7 +262,7 @@ Reader = Callable[[Call], Any]
 def value_of(tensor: Any, folder: Path | None) -> Value:
     """A tensor of the model as a value."""
     cells, kind = array_of(tensor, folder)
-    return Value(known(cells), kind)
+    return Value(known(cells.astype(computed_in(kind)) if kind in FLOATS else cells), kind)
 
 
 def as_floats(data: Data, dtype: Any) -> Data:
@@ -252,14 +273,6 @@ def as_floats(data: Data, dtype: Any) -> Data:
     if any(abs(v) > most for v in data.flat):
         raise ArgumentError("NX6", f"integers up to {most}", "greater ones", f"They are computed as {dtype}.")
     return known(data.astype(dtype))
-
-
-def computed_in(kind: str) -> np.dtype[Any]:
-    """The dtype that data of an element type are computed in. Rule NX6."""
-    if kind not in FLOATS:
-        hint = "Integers may be shapes, axes and indices, which are constants."
-        raise ArgumentError("NX6", "data of float16, bfloat16, float32 or float64", kind, hint)
-    return FLOATS[kind]
 
 
 def form_of(attribute: Any) -> str:
@@ -282,7 +295,9 @@ def content_of(attribute: Any) -> Any:
         return getattr(attribute, plain[form])
     if form in ("FLOATS", "INTS"):
         return list(getattr(attribute, form.lower()))
-    raise ArgumentError("NX4", "attributes that are numbers, words or tensors", f"{shown(attribute.name)} of {form}", ".")
+    raise ArgumentError(
+        "NX4", "attributes that are numbers, words or tensors", f"{shown(attribute.name)} of {form}", "."
+    )
 
 
 def element_type(number: int) -> str:

@@ -33,11 +33,27 @@ from lunette.ops.max_pool import MaxPool as MaxPool
 from lunette.ops.max_pool import max_pool as max_pool
 from lunette.ops.norm import LogSoftmax, Softmax
 from lunette.ops.pad import Pad, Slice
-from lunette.ops.power import Power
+from lunette.ops.power import Pow, Power
 from lunette.ops.reduce import Max, Mean
 from lunette.ops.smooth_max_pool import SmoothMaxPool as SmoothMaxPool
 from lunette.ops.smooth_max_pool import smooth_max_pool as smooth_max_pool
-from lunette.ops.unary import Abs, Exp, LeakyRelu, Log, Neg, Relu, Sigmoid, Sign, Sqrt, StopGradient, Tanh
+from lunette.ops.take import Put, Take
+from lunette.ops.unary import (
+    Abs,
+    Bell,
+    Erf,
+    Exp,
+    Floor,
+    LeakyRelu,
+    Log,
+    Neg,
+    Relu,
+    Sigmoid,
+    Sign,
+    Sqrt,
+    StopGradient,
+    Tanh,
+)
 
 ALL: Final[dict[type[Op], Callable[..., Any]]] = {
     Conv: conv,
@@ -53,9 +69,10 @@ ALL: Final[dict[type[Op], Callable[..., Any]]] = {
 }
 
 GLUE: Final[tuple[type[Glue], ...]] = (
-    *(Add, Sub, Mul, Div, Maximum, Minimum, Gate, Equal, Prefer),
+    *(Add, Sub, Mul, Div, Maximum, Minimum, Gate, Equal, Prefer, Pow),
     *(Neg, Relu, LeakyRelu, Sigmoid, Tanh, Exp, Log, Sqrt, Abs, Sign, Power, StopGradient),
-    *(MatMul, Reshape, Transpose, BroadcastTo, Pad, Slice, Concat),
+    *(Erf, Bell, Floor),
+    *(MatMul, Reshape, Transpose, BroadcastTo, Pad, Slice, Concat, Take, Put),
     *(Sum, Mean, Max, Softmax, LogSoftmax, OneHot),
 )
 """The operators between them."""
