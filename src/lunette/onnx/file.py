@@ -116,7 +116,7 @@ def array_of(tensor: Any, folder: Path | None) -> tuple[Array, str]:
     if flat.size != prod(shape):
         raise _lying(tensor, f"{flat.size} cells for shape {shown(shape)}")
     cells = flat.reshape(shape)
-    return (cells if kind in FLOATS else cells.astype(object)), kind
+    return (cells if kind in FLOATS else (cells.astype(np.int8) if kind == "BOOL" else cells).astype(object)), kind
 
 
 def _lying(tensor: Any, got: str) -> ArgumentError:

@@ -15,7 +15,7 @@ import numpy as np
 from lunette.errors import ArgumentError, LunetteError, ShapeError, error_context, meant, shown
 from lunette.graph.graph import Graph, Var
 from lunette.number import OBJECT
-from lunette.onnx.file import FLOATS, load, type_name
+from lunette.onnx.file import FLOATS, INTEGERS, load, type_name
 from lunette.onnx.table import READERS, REFUSED
 from lunette.onnx.value import (
     DOUBLE,
@@ -94,8 +94,11 @@ class _Reader:
             shape = _shape_of(v, given.get(v.name))
             counted = kind not in FLOATS
             var = self.graph.input(shape, np.dtype(np.int64) if counted else computed_in(kind), v.name)
-            hint = "Integers may be shapes, axes and indices: make this input an initializer."
-            self._define(v.name, Absent(f"input {shown(v.name)} of {kind}", hint) if counted else Value(var, kind))
+            hint = "make this input an initializer" if kind in INTEGERS else "convert it to float32"
+            hint = f"Data are floats, integers may be shapes, axes and indices: {hint}."
+            self._define(
+                v.name, Absent(f"input {shown(v.name)} of {kind}", hint, "NX6") if counted else Value(var, kind)
+            )
 
     def _define(self, name: str, value: Value | Absent) -> None:
         """Rule NX8."""

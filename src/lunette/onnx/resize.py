@@ -54,7 +54,7 @@ PLACES: Final[dict[str, Callable[[Line, int], float]]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
     "pytorch_half_pixel": lambda a, i: _half_pixel(a, i) if a.m > 1 else 0.0,
-    "align_corners": lambda a, i: i * (a.n - 1) / (a.m - 1) if a.m > 1 else 0.0,
+    "align_corners": lambda a, i: i * (a.n - 1) / (a.scale * a.n - 1) if a.m > 1 else 0.0,  # m before it is whole
     "asymmetric": lambda a, i: i / a.scale,
     "tf_crop_and_resize": _crop,
 }

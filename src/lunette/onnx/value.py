@@ -111,10 +111,12 @@ class Absent:
 
     what: str
     hint: str
+    rule: str = "NX11"
 
     def refusal(self) -> LunetteError:
         """What is said."""
-        return ArgumentError("NX11", "results that lunette computes", self.what, self.hint)
+        need = "results that lunette computes" if self.rule == "NX11" else "data of floats"
+        return ArgumentError(self.rule, need, self.what, self.hint)
 
 
 REQUIRED: Final[Any] = object()
