@@ -6,6 +6,7 @@ What no output depends on is not read. Rules NX3 and NX7 to NX11 (lunette.onnx).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, Final
@@ -151,7 +152,8 @@ class _Reader:
             raise
         for name, value in zip(node.output, results, strict=False):
             if name:
-                self._define(name, value)
+                who = f"{value.what} of node {shown(label)}" if isinstance(value, Absent) else ""
+                self._define(name, replace(value, what=who) if isinstance(value, Absent) else value)
 
     def _results(self, node: Any, label: str) -> list[Value | Absent]:
         if node.domain not in DOMAINS:

@@ -55,7 +55,7 @@ def global_lp_pool(n: Call) -> Any:
     return lp_pool(n.x(), n.shape()[2:], p=n.int("p", 2))
 
 
-INDICES = Absent("the indices of MaxPool", "Use the values alone.")
+INDICES = Absent("the indices", "Use the values alone.")
 
 READERS: Final[dict[str, tuple[Reader, str]]] = {
     "Conv": (convolution("conv"), "conv"),
