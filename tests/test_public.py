@@ -86,13 +86,14 @@ ORDER = [
     "arithmetic",
     "spec explain graph page",
     "dialects",
+    "onnx",
     "conform",
     "strategies",
     "__init__",
     "bench demo",
     "cli",
 ]
-PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "conform", "bench", "demo")
+PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "onnx", "conform", "bench", "demo")
 
 
 def room_of(path: Path) -> str:

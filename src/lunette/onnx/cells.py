@@ -16,7 +16,7 @@ import numpy as np
 from lunette.errors import ArgumentError
 from lunette.graph.graph import Var
 from lunette.number import OBJECT
-from lunette.onnx.value import Call, Data, Known, Reader, Value, as_floats, known
+from lunette.onnx.value import Call, Data, Known, Reader, Value, as_floats, known, spend
 from lunette.ops.binary import add, div, equal, gate, maximum, minimum, mul, sub
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import broadcast, shape_of
@@ -30,8 +30,13 @@ def of_one(f: Callable[[Any], Any]) -> Reader:
     return lambda n: f(n.x())
 
 
+def of_two(f: Callable[[Any, Any], Any]) -> Reader:
+    """A function of two inputs."""
+    return lambda n: f(*n.pair())
+
+
 def of_many(f: Callable[[Any, Any], Any]) -> Reader:
-    """A function of two inputs, or of any number of them, one after the other."""
+    """A function of any number of inputs, one after the other."""
     return lambda n: reduce(f, n.every())
 
 
@@ -126,7 +131,7 @@ def _bound(x: Data, value: float | None) -> Known | None:
 
 
 def read_div(n: Call) -> Any:
-    x, y = n.every()
+    x, y = n.pair()
     if not n.is_counted():
         return div(x, y)
     if isinstance(x, Var) or isinstance(y, Var):
@@ -141,7 +146,7 @@ def _towards_zero(a: int, b: int) -> int:
 
 
 def read_mod(n: Call) -> Any:
-    x, y = n.every()
+    x, y = n.pair()
     fmod = n.flag("fmod")
     if isinstance(x, Var) or isinstance(y, Var):
         raise ArgumentError(
@@ -181,7 +186,7 @@ def read_mean(n: Call) -> Any:
 
 def _truth(f: Callable[[Any, Any], Any]) -> Reader:
     def read(n: Call) -> Value:
-        x, y = n.every()
+        x, y = n.pair()
         return Value(f(x, y), "BOOL")
 
     return read
@@ -207,13 +212,14 @@ def where(condition: Data, x: Data, y: Data) -> Any:
 
 
 def read_where(n: Call) -> Value:
-    c, x, y = n.every()
+    c, x, y = n.alike([n.x(0), n.x(1), n.x(2)])
     kind = n.value(1).type
     if not isinstance(c, Known):
         return Value(where(c, *(as_floats(v, c.dtype) for v in (x, y))), kind)
-    if isinstance(x, Known) and isinstance(y, Known):
-        return Value(known(np.where(np.asarray(c != 0, bool), np.asarray(x), np.asarray(y))), kind)
     shape = broadcast(broadcast(shape_of(c), shape_of(x)), shape_of(y))
+    if isinstance(x, Known) and isinstance(y, Known):
+        spend(math.prod(shape), x.dtype == OBJECT)
+        return Value(known(np.where(np.asarray(c != 0, bool), np.asarray(x), np.asarray(y))), kind)
     for value, chosen in ((1, x), (0, y)):
         if (np.asarray(c) == value).all():
             return Value(chosen if shape_of(chosen) == shape else broadcast_to(chosen, shape), kind)
@@ -248,9 +254,9 @@ READERS: Final[dict[str, tuple[Reader, str]]] = {
     "Floor": (of_one(floor), "floor"),
     "Ceil": (of_one(lambda x: neg(floor(neg(x)))), "floor, neg"),
     "Clip": (read_clip, "maximum, minimum"),
-    "Add": (of_many(add), "add"),
-    "Sub": (of_many(sub), "sub"),
-    "Mul": (of_many(mul), "mul"),
+    "Add": (of_two(add), "add"),
+    "Sub": (of_two(sub), "sub"),
+    "Mul": (of_two(mul), "mul"),
     "Div": (read_div, "div"),
     "Mod": (read_mod, "of constants alone"),
     "Pow": (read_pow, "power, or pow"),

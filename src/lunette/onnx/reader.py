@@ -164,7 +164,7 @@ class _Reader:
             hint = REFUSED.get(node.op_type, "docs/onnx.md lists the operators that are read.")
             raise ArgumentError("NX3", "an operator that lunette reads", shown(node.op_type), hint)
         call = Call(node, self.opset, self.graph, [self._read(name) for name in node.input], self.folder)
-        self.graph.label = printable(label)
+        self.graph.label = label
         made = reader(call)
         call.check_all_used()
         results = made if isinstance(made, list) else [made]
@@ -203,11 +203,12 @@ class _Reader:
 
 
 def _label(node: Any, at: int) -> str:
-    return node.name or f"{node.op_type} {at}"
+    return printable(node.name or f"{printable(node.op_type)} {at}")
 
 
-def printable(name: str) -> str:
-    """A name as it may stand in texts."""
+def printable(name: str | bytes) -> str:
+    """A name as it may stand in texts; protobuf gives bytes for what is no text."""
+    name = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
     return "".join(c if c.isprintable() else "?" for c in name)
 
 

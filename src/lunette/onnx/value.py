@@ -132,12 +132,18 @@ class Call:
     inputs: list[Value | None]
     folder: Path | None
     used: set[str] = field(default_factory=set)
+    seen: set[int] = field(default_factory=set)
 
     # ---- inputs
 
+    def given(self, at: int) -> Value | None:
+        """An input, if it is there."""
+        self.seen.add(at)
+        return self.inputs[at] if at < len(self.inputs) else None
+
     def value(self, at: int) -> Value:
         """An input that must be there."""
-        found = self.inputs[at] if at < len(self.inputs) else None
+        found = self.given(at)
         if found is None:
             raise ArgumentError("NX4", f"input {at} of {self.proto.op_type}", "none", "The model is damaged.")
         return found
@@ -148,12 +154,16 @@ class Call:
 
     def maybe(self, at: int) -> Data | None:
         """The data of an input that may be left out."""
-        found = self.inputs[at] if at < len(self.inputs) else None
+        found = self.given(at)
         return None if found is None else found.data
 
     def every(self) -> list[Data]:
         """All inputs, of which there is one at least, as operands of one function."""
         return self.alike([self.x(at) for at in range(max(len(self.inputs), 1))])
+
+    def pair(self) -> list[Data]:
+        """The first two inputs, as operands of one function."""
+        return self.alike([self.x(0), self.x(1)])
 
     def alike(self, data: Sequence[Data]) -> list[Data]:
         """Known integers beside variables become floats, as integers that depend on inputs are."""
@@ -174,7 +184,7 @@ class Call:
 
     def whole(self, at: int, what: str) -> tuple[int, ...] | None:
         """Known integers; None where the input is left out."""
-        if at >= len(self.inputs) or self.inputs[at] is None:
+        if self.given(at) is None:
             return None
         cells = self.known(at, what)
         if cells.dtype != OBJECT:
@@ -183,7 +193,7 @@ class Call:
 
     def number(self, at: int, what: str) -> float | None:
         """One known number; None where the input is left out."""
-        if at >= len(self.inputs) or self.inputs[at] is None:
+        if self.given(at) is None:
             return None
         cells = self.known(at, what)
         if cells.size != 1:
@@ -246,7 +256,11 @@ class Call:
         return {a.name: content_of(a) for a in self.proto.attribute}
 
     def check_all_used(self) -> None:
-        """Rule NX4: no attribute is left unread."""
+        """Rule NX4: no input and no attribute is left unread."""
+        extra = [at for at, v in enumerate(self.inputs) if v is not None and at not in self.seen]
+        if extra:
+            got, hint = f"input {extra[0]}, {shown(self.proto.input[extra[0]])}", "The model is damaged, or newer."
+            raise ArgumentError("NX4", f"inputs that {self.proto.op_type} has", got, hint)
         rest = [a.name for a in self.proto.attribute if a.name not in self.used]
         if rest:
             got = f"{rest[0]} of opset {self.opset}"

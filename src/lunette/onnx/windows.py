@@ -32,10 +32,12 @@ def convolution(op: str) -> Reader:
     """Conv and ConvTranspose."""
 
     def read(n: Call) -> Any:
-        w, told = n.shape(1), n.said().get("kernel_shape")
+        x, w, told = n.shape(), n.shape(1), n.said().get("kernel_shape")
+        if len(x) != len(w) or len(x) < 3:
+            raise n.refuse("x and w of one rank, 3 or more", f"shapes {x} and {w}", "They are (.., .., *space).")
         if told is not None and tuple(told) != w[2:]:
             raise n.refuse(f"kernel_shape={list(w[2:])}, as w has it", f"kernel_shape={told}", "Leave it out.")
-        given = options(n, op, n.shape(), w, None if n.maybe(2) is None else n.shape(2))
+        given = options(n, op, x, w, None if n.maybe(2) is None else n.shape(2))
         return lookup(op)[0](n.x(), n.x(1), n.maybe(2), **given)
 
     return read
