@@ -13,7 +13,7 @@ The package `onnx` (the extra `lunette[onnx]`) is imported when one of the two f
 | NX7  | every size of every input is known: from the model or from shapes={...}                                 |
 | NX8  | every name is made once, before it is read                                                              |
 | NX9  | data outside of the model lie in files within its folder                                                |
-| NX10 | a tensor has the data that its shape says; folded constants have at most 2**28 cells in all             |
+| NX10 | a tensor has the data that its shape says; folded constants have at most 2**26 cells in all             |
 | NX11 | results that nothing here computes (indices of a pool, masks, statistics of training) are not read      |
 | NX12 | a graph is written with what its operators mean in ONNX                                                 |
 """

@@ -161,7 +161,7 @@ def _outside(tensor: Any, stored: np.dtype[Any], folder: Path | None) -> Array:
     try:
         offset, length = int(told.get("offset", "0")), int(told.get("length", "-1"))
     except ValueError:
-        offset = -1
+        offset = length = -1
     size = path.stat().st_size
     wanted = prod(tensor.dims) * stored.itemsize
     length = wanted if length < 0 else length

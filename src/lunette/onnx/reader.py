@@ -209,7 +209,7 @@ def _label(node: Any, at: int) -> str:
 def printable(name: str | bytes) -> str:
     """A name as it may stand in texts; protobuf gives bytes for what is no text."""
     name = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
-    return "".join(c if c.isprintable() else "?" for c in name)
+    return name if name.isprintable() else "".join(c if c.isprintable() else "?" for c in name)
 
 
 def opset_of(model: Any) -> int:

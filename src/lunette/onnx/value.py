@@ -24,7 +24,7 @@ from lunette.op import Op, apply, resolve
 from lunette.ops.glue import shape_of
 from lunette.window import Shape
 
-MOST_CELLS: Final = 1 << 28
+MOST_CELLS: Final = 1 << 26
 MOST_INTEGERS: Final = 1 << 22
 MOST_INTEGER: Final = 1 << 64
 
