@@ -26,7 +26,7 @@ from onnx_models import model, node, verify_data  # noqa: E402
 
 DATA = verify_data()
 NETWORKS = sorted(str(p.relative_to(DATA)) for p in DATA.rglob("*.onnx")) if DATA else []
-REFUSED = "vnncomp_cctsdb_yolo_2023/patch-1.onnx"
+STEERED = "vnncomp_cctsdb_yolo_2023/patch-1.onnx"
 needs_data = pytest.mark.skipif(DATA is None, reason="no networks at LUNETTE_VERIFY_DATA or ../shared/verify-data")
 
 
@@ -35,10 +35,10 @@ needs_data = pytest.mark.skipif(DATA is None, reason="no networks at LUNETTE_VER
 
 @needs_data
 def test_the_networks_are_there() -> None:
-    assert len(NETWORKS) >= 24 and REFUSED in NETWORKS
+    assert len(NETWORKS) >= 24 and STEERED in NETWORKS
 
 
-@pytest.mark.parametrize("name", [n for n in NETWORKS if n != REFUSED])
+@pytest.mark.parametrize("name", [n for n in NETWORKS if n != STEERED])
 def test_networks_of_others_compute_what_onnx_runtime_does(name: str) -> None:
     runtime = pytest.importorskip("onnxruntime")
     assert DATA is not None
@@ -65,7 +65,7 @@ def test_networks_of_others_compute_what_onnx_runtime_does(name: str) -> None:
 def test_values_that_steer_shapes_are_refused_by_their_node() -> None:
     assert DATA is not None
     with pytest.raises(ln.ArgumentError, match=r"from_onnx, node 'Slice_34' \(Slice\) \[NX5\] needs starts"):
-        ln.from_onnx(DATA / REFUSED)
+        ln.from_onnx(DATA / STEERED)
 
 
 @needs_data
@@ -338,3 +338,13 @@ def test_the_command_line_takes_models_of_onnx(tmp_path: Path) -> None:
     for wrong in ("x=a", "x=1,b"):
         result = CliRunner().invoke(app, ["draw", str(plain), "--shape", wrong])
         assert result.exit_code == 2 and "is no shape" in re.sub(r"[│\s]+", " ", result.output)
+
+
+def test_the_table_of_operators_in_the_docs_is_that_of_the_code() -> None:
+    from lunette.onnx.table import READ_AS, REFUSED, markdown
+
+    assert markdown() in (Path(__file__).parents[1] / "docs" / "onnx.md").read_text(encoding="utf-8")
+    assert not set(READ_AS) & set(REFUSED)
+    if onnx.__version__ == "1.23.2":
+        every = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}
+        assert every <= set(READ_AS) | set(REFUSED)

@@ -61,6 +61,8 @@ from lunette.ops.binary import sub as sub
 from lunette.ops.broadcast import broadcast_to as broadcast_to
 from lunette.ops.broadcast import sum as sum
 from lunette.ops.concat import concat as concat
+from lunette.ops.erf import erf as erf
+from lunette.ops.floor import floor as floor
 from lunette.ops.layout import flatten as flatten
 from lunette.ops.layout import reshape as reshape
 from lunette.ops.layout import transpose as transpose
@@ -80,9 +82,7 @@ from lunette.ops.reduce import max as max
 from lunette.ops.reduce import mean as mean
 from lunette.ops.take import take as take
 from lunette.ops.unary import abs as abs
-from lunette.ops.unary import erf as erf
 from lunette.ops.unary import exp as exp
-from lunette.ops.unary import floor as floor
 from lunette.ops.unary import leaky_relu as leaky_relu
 from lunette.ops.unary import log as log
 from lunette.ops.unary import neg as neg

@@ -16,13 +16,15 @@ import numpy as np
 from lunette.errors import ArgumentError
 from lunette.graph.graph import Var
 from lunette.number import OBJECT
-from lunette.onnx.value import Call, Data, Known, Reader, Value, as_floats, known, spend
+from lunette.onnx.value import Call, Data, Known, Reader, Value, as_floats, known, refuse, spend
 from lunette.ops.binary import add, div, equal, gate, maximum, minimum, mul, sub
 from lunette.ops.broadcast import broadcast_to
+from lunette.ops.erf import erf
+from lunette.ops.floor import floor
 from lunette.ops.glue import broadcast, shape_of
 from lunette.ops.power import pow, power
 from lunette.ops.unary import abs as absolute
-from lunette.ops.unary import erf, exp, floor, leaky_relu, log, neg, relu, sigmoid, sign, sqrt, tanh
+from lunette.ops.unary import exp, leaky_relu, log, neg, relu, sigmoid, sign, sqrt, tanh
 
 
 def of_one(f: Callable[[Any], Any]) -> Reader:
@@ -44,13 +46,13 @@ def of_many(f: Callable[[Any, Any], Any]) -> Reader:
 
 
 def read_leaky_relu(n: Call) -> Any:
-    return leaky_relu(n.x(), n.float("alpha", 0.01))
+    return leaky_relu(n.x(), n.real("alpha", 0.01))
 
 
 def read_prelu(n: Call) -> Any:
     x, slope = n.x(), n.x(1)
     if broadcast(shape_of(x), shape_of(slope)) != shape_of(x):
-        raise n.refuse(f"a slope that fits x, {shape_of(x)}", f"{shape_of(slope)}", "It has a cell per channel.")
+        raise refuse(f"a slope that fits x, {shape_of(x)}", f"{shape_of(slope)}", "It has a cell per channel.")
     if isinstance(slope, Known) and slope.size and (slope == slope.flat[0]).all() and np.isfinite(slope.flat[0]):
         return leaky_relu(x, float(slope.flat[0]))
     return sub(relu(x), mul(slope, relu(neg(x))))
@@ -64,17 +66,17 @@ def _elu(x: Any, inner: float = 1.0) -> Any:
 
 def read_elu(n: Call) -> Any:
     x = n.x()
-    return add(maximum(x, 0.0), mul(_elu(x), n.float("alpha", 1.0)))
+    return add(maximum(x, 0.0), mul(_elu(x), n.real("alpha", 1.0)))
 
 
 def read_celu(n: Call) -> Any:
-    x, alpha = n.x(), n.float("alpha", 1.0)
+    x, alpha = n.x(), n.real("alpha", 1.0)
     return add(maximum(x, 0.0), mul(_elu(x, alpha), alpha))
 
 
 def read_selu(n: Call) -> Any:
     x = n.x()
-    alpha, gamma = n.float("alpha", 1.67326319217681884765625), n.float("gamma", 1.05070102214813232421875)
+    alpha, gamma = n.real("alpha", 1.67326319217681884765625), n.real("gamma", 1.05070102214813232421875)
     return mul(add(maximum(x, 0.0), mul(_elu(x), alpha)), gamma)
 
 
@@ -83,7 +85,7 @@ def _ramp(x: Any, slope: float, offset: float) -> Any:
 
 
 def read_hard_sigmoid(n: Call) -> Any:
-    return _ramp(n.x(), n.float("alpha", 0.2), n.float("beta", 0.5))
+    return _ramp(n.x(), n.real("alpha", 0.2), n.real("beta", 0.5))
 
 
 def read_hard_swish(n: Call) -> Any:
@@ -96,7 +98,7 @@ def softplus(x: Any) -> Any:
 
 
 def read_swish(n: Call) -> Any:
-    x, alpha = n.x(), n.float("alpha", 1.0)
+    x, alpha = n.x(), n.real("alpha", 1.0)
     return mul(x, sigmoid(x if alpha == 1 else mul(x, alpha)))
 
 
@@ -107,18 +109,18 @@ def read_gelu(n: Call) -> Any:
         return mul(half, add(erf(mul(x, math.sqrt(0.5))), 1.0))
     if way == "tanh":
         return mul(half, add(tanh(mul(add(x, mul(power(x, 3), 0.044715)), math.sqrt(2 / math.pi))), 1.0))
-    raise n.refuse('approximate "none" or "tanh"', f'approximate="{way}"', "There are two.")
+    raise refuse('approximate "none" or "tanh"', f'approximate="{way}"', "There are two.")
 
 
 def read_clip(n: Call) -> Any:
     y = n.x()
     low, high = n.maybe(1), n.maybe(2)
     if n.opset < 11:
-        low, high = (_bound(y, n.float(name, None)) for name in ("min", "max"))
+        low, high = (_bound(y, n.real(name, None)) for name in ("min", "max"))
     for end, f in ((low, maximum), (high, minimum)):
         if end is not None:
             if shape_of(end) not in ((), (1,)) or (shape_of(end) == (1,) and not shape_of(y)):
-                raise n.refuse("bounds without axes", f"shape {shape_of(end)}", "One number bounds all cells.")
+                raise refuse("bounds without axes", f"shape {shape_of(end)}", "One number bounds all cells.")
             y = f(*n.alike([y, end]))
     return y
 
@@ -137,7 +139,7 @@ def read_div(n: Call) -> Any:
     if isinstance(x, Var) or isinstance(y, Var):
         raise ArgumentError("NX6", "quotients of floats", "integers that depend on inputs", "Cast them to floats.")
     if (np.asarray(y) == 0).any():
-        raise n.refuse("a divisor that is not zero", "0", "Integers have no infinity.")
+        raise refuse("a divisor that is not zero", "0", "Integers have no infinity.")
     return known(np.asarray(np.frompyfunc(_towards_zero, 2, 1)(x, y), object))
 
 
@@ -155,7 +157,7 @@ def read_mod(n: Call) -> Any:
     if x.dtype != OBJECT:
         return known(np.asarray((np.fmod if fmod else np.mod)(np.asarray(x), np.asarray(y))))
     if (np.asarray(y) == 0).any():
-        raise n.refuse("a divisor that is not zero", "0", "Integers have no NaN.")
+        raise refuse("a divisor that is not zero", "0", "Integers have no NaN.")
     rest = np.frompyfunc(lambda a, b: a - b * _towards_zero(a, b) if fmod else a % b, 2, 1)
     return known(np.asarray(rest(x, y), object))
 
@@ -166,7 +168,7 @@ def read_pow(n: Call) -> Any:
     if isinstance(x, Known) and x.dtype == OBJECT:
         exponents = n.whole(1, "an exponent of integers") or ()
         if any(not 0 <= e <= 64 for e in exponents):
-            raise n.refuse("exponents of integers in 0..64", f"{exponents}", "Others are no integers, or too large.")
+            raise refuse("exponents of integers in 0..64", f"{exponents}", "Others are no integers, or too large.")
         return known(np.asarray(np.frompyfunc(lambda a, b: a**b, 2, 1)(x, y), object))
     dtype = x.dtype
     if isinstance(y, Known) and y.size:

@@ -111,15 +111,15 @@ def array_of(tensor: Any, folder: Path | None) -> tuple[Array, str]:
         raise ArgumentError("NX6", "floats, integers or booleans", f"tensor {shown(tensor.name)} of {kind}", hint)
     shape = tuple(tensor.dims)
     if any(n < 0 for n in shape) or len(shape) > 32:
-        raise _lying(tensor, f"shape {shown(shape)}")
+        raise damaged(tensor, f"shape {shown(shape)}")
     flat = _cells(tensor, kind, folder)
     if flat.size != prod(shape):
-        raise _lying(tensor, f"{flat.size} cells for shape {shown(shape)}")
+        raise damaged(tensor, f"{flat.size} cells for shape {shown(shape)}")
     cells = flat.reshape(shape)
     return (cells if kind in FLOATS else (cells.astype(np.int8) if kind == "BOOL" else cells).astype(object)), kind
 
 
-def _lying(tensor: Any, got: str) -> ArgumentError:
+def damaged(tensor: Any, got: str) -> ArgumentError:
     """Rule NX10."""
     return ArgumentError("NX10", f"the cells of tensor {shown(tensor.name)}", got, "The file is damaged.")
 
@@ -131,7 +131,7 @@ def _cells(tensor: Any, kind: str, folder: Path | None) -> Array:
         return _outside(tensor, stored, folder)
     if tensor.raw_data:
         if len(tensor.raw_data) % stored.itemsize:
-            raise _lying(tensor, f"{len(tensor.raw_data)} bytes of {kind}")
+            raise damaged(tensor, f"{len(tensor.raw_data)} bytes of {kind}")
         return np.frombuffer(tensor.raw_data, stored)
     if kind in ("FLOAT", "DOUBLE"):
         return np.asarray(tensor.float_data if kind == "FLOAT" else tensor.double_data, stored)
@@ -166,7 +166,7 @@ def _outside(tensor: Any, stored: np.dtype[Any], folder: Path | None) -> Array:
     wanted = prod(tensor.dims) * stored.itemsize
     length = wanted if length < 0 else length
     if offset < 0 or length != wanted or offset + length > size:
-        raise _lying(
+        raise damaged(
             tensor, f"offset {offset} and length {length} of {size} bytes for shape {shown(tuple(tensor.dims))}"
         )
     return np.fromfile(path, stored, wanted // stored.itemsize, offset=offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import isfinite, prod
 from typing import Any, Final
@@ -12,7 +12,7 @@ import numpy as np
 from lunette.errors import ArgumentError
 from lunette.graph.graph import Var
 from lunette.number import OBJECT
-from lunette.onnx.value import Absent, Call, Data, Reader, Value, filled
+from lunette.onnx.value import Absent, Call, Data, Reader, Value, filled, refuse
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.concat import concat
 from lunette.ops.glue import broadcast, check_axes, check_axis, shape_of
@@ -30,7 +30,7 @@ def read_identity(n: Call) -> Any:
 
 
 def read_dropout(n: Call) -> Any:
-    n.float("ratio", 0.5)
+    n.real("ratio", 0.5)
     n.attribute("seed", "INT", 0)
     if n.opset >= 12 and n.number(2, "training_mode"):
         hint = "Export the model for inference: model.eval()."
@@ -43,7 +43,7 @@ def read_dropout(n: Call) -> Any:
 
 
 def read_flatten(n: Call) -> Any:
-    shape, axis = n.shape(), n.int("axis", 1)
+    shape, axis = n.shape(), n.integer("axis", 1)
     at = len(shape) if axis == len(shape) else check_axis("axis", axis, max(len(shape), 1))
     return reshape(n.x(), (prod(shape[:at]), prod(shape[at:])))
 
@@ -52,9 +52,9 @@ def read_reshape(n: Call) -> Any:
     shape, wanted = n.shape(), n.whole(1, "a shape")
     zero = n.flag("allowzero") if n.opset >= 14 else False
     if wanted is None:
-        raise n.refuse("a shape", "none", "The model is damaged.")
+        raise refuse("a shape", "none", "The model is damaged.")
     if not zero and any(s == 0 and at >= len(shape) for at, s in enumerate(wanted)):
-        raise n.refuse(f"sizes to keep (0) among {len(shape)} axes", f"shape {wanted}", "x has no such axis.")
+        raise refuse(f"sizes to keep (0) among {len(shape)} axes", f"shape {wanted}", "x has no such axis.")
     return reshape(n.x(), tuple(shape[at] if s == 0 and not zero else s for at, s in enumerate(wanted)))
 
 
@@ -62,14 +62,14 @@ def read_squeeze(n: Call) -> Any:
     shape, axes = n.shape(), n.told("axes", 1, "axes")
     gone = [a for a, s in enumerate(shape) if s == 1] if axes is None else check_axes(tuple(axes), len(shape))
     if any(shape[a] != 1 for a in gone):
-        raise n.refuse("axes of size 1", f"axes {tuple(gone)} of {shape}", "Others cannot be left out.")
+        raise refuse("axes of size 1", f"axes {tuple(gone)} of {shape}", "Others cannot be left out.")
     return reshape(n.x(), tuple(s for a, s in enumerate(shape) if a not in gone))
 
 
 def read_unsqueeze(n: Call) -> Any:
     shape, axes = n.shape(), n.told("axes", 1, "axes")
     if axes is None:
-        raise n.refuse("axes", "none", "The model is damaged.")
+        raise refuse("axes", "none", "The model is damaged.")
     rank = len(shape) + len(axes)
     new, old = check_axes(tuple(axes), rank), iter(shape)
     return reshape(n.x(), tuple(1 if a in new else next(old) for a in range(rank)))
@@ -81,21 +81,21 @@ def read_transpose(n: Call) -> Any:
 
 
 def read_concat(n: Call) -> Any:
-    return concat(n.every(), n.int("axis"))
+    return concat(n.every(), n.integer("axis"))
 
 
 def read_split(n: Call) -> Any:
     shape, many = n.shape(), len(n.proto.output)
-    axis = check_axis("axis", n.int("axis", 0), len(shape))
+    axis = check_axis("axis", n.integer("axis", 0), len(shape))
     sizes = n.told("split", 1, "split")
-    told = n.int("num_outputs", many) if n.opset >= 18 else many
+    told = n.integer("num_outputs", many) if n.opset >= 18 else many
     if sizes is None:
         if told != many or (n.opset < 18 and shape[axis] % many):
-            raise n.refuse(f"{many} parts", f"{told} of {shape[axis]} cells", "One for each result.")
+            raise refuse(f"{many} parts", f"{told} of {shape[axis]} cells", "One for each result.")
         size = -(-shape[axis] // many)
         sizes = tuple(max(min(size, shape[axis] - at * size), 0) for at in range(many))
     if len(sizes) != many or sum(sizes) != shape[axis] or any(s < 0 for s in sizes):
-        raise n.refuse(f"{many} sizes whose sum is {shape[axis]}", f"split={sizes}", "One for each result.")
+        raise refuse(f"{many} sizes whose sum is {shape[axis]}", f"split={sizes}", "One for each result.")
     ends = np.cumsum((0, *sizes)).tolist()
     return [part(n.x(), axis, a, b) for a, b in pairwise(ends)]
 
@@ -131,13 +131,13 @@ def read_slice(n: Call) -> Any:
             n.whole(at, what) for at, what in enumerate(("starts", "ends", "axes", "steps"), 1)
         )
     if starts is None or ends is None:
-        raise n.refuse("starts and ends", "none", "The model is damaged.")
+        raise refuse("starts and ends", "none", "The model is damaged.")
     where = check_axes_in_order(tuple(range(len(starts))) if axes is None else tuple(axes), len(shape))
     every = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(where) == len(every):
-        raise n.refuse("starts, ends, axes and steps of one length", f"{starts}, {ends}, {axes}, {steps}", "One each.")
+        raise refuse("starts, ends, axes and steps of one length", f"{starts}, {ends}, {axes}, {steps}", "One each.")
     if 0 in every:
-        raise n.refuse("steps other than 0", f"steps={every}", "1 takes every cell.")
+        raise refuse("steps other than 0", f"steps={every}", "1 takes every cell.")
     first, stop, step = [0] * len(shape), list(shape), [1] * len(shape)
     backwards = []
     for a, b, axis, s in zip(starts, ends, where, every, strict=True):
@@ -161,14 +161,14 @@ def check_axes_in_order(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 def read_gather(n: Call) -> Any:
     shape = n.shape()
-    axis = check_axis("axis", n.int("axis", 0), len(shape))
+    axis = check_axis("axis", n.integer("axis", 0), len(shape))
     places = n.known(1, "indices")
     if places.dtype != OBJECT:
-        raise n.refuse("indices of integers", n.value(1).type, "The model is damaged.")
+        raise refuse("indices of integers", n.value(1).type, "The model is damaged.")
     size = shape[axis]
     row = places.ravel().tolist()
     if row and not -size <= min(row) <= max(row) < size:
-        raise n.refuse(f"indices in {-size}..{size - 1}", f"{min(row)} to {max(row)}", "Cells are counted from 0.")
+        raise refuse(f"indices in {-size}..{size - 1}", f"{min(row)} to {max(row)}", "Cells are counted from 0.")
     y = picked(n.x(), [p % size for p in row], axis)
     return reshape(y, (*shape[:axis], *places.shape, *shape[axis + 1 :])) if places.ndim != 1 else y
 
@@ -176,7 +176,7 @@ def read_gather(n: Call) -> Any:
 def read_expand(n: Call) -> Any:
     wanted = n.whole(1, "a shape") or ()
     if any(s < 0 for s in wanted):
-        raise n.refuse("sizes >= 0", f"shape {wanted}", "Expand has no -1.")
+        raise refuse("sizes >= 0", f"shape {wanted}", "Expand has no -1.")
     shape = broadcast(n.shape(), wanted)
     return n.x() if shape == n.shape() else broadcast_to(n.x(), shape)
 
@@ -184,7 +184,7 @@ def read_expand(n: Call) -> Any:
 def read_tile(n: Call) -> Any:
     shape, times = n.shape(), n.whole(1, "repeats")
     if times is None or len(times) != len(shape) or any(t < 0 for t in times):
-        raise n.refuse(f"{len(shape)} repeats >= 0", f"repeats={times}", "One for each axis.")
+        raise refuse(f"{len(shape)} repeats >= 0", f"repeats={times}", "One for each axis.")
     return tiled(n.x(), times)
 
 
@@ -204,27 +204,28 @@ def tiled(x: Data, times: Sequence[int]) -> Any:
 def read_pad(n: Call) -> Any:
     shape, mode = n.shape(), n.text("mode", "constant")
     if n.opset < 11:
-        pads, value, axes = n.ints("pads"), n.float("value", 0.0), None
+        pads, axes = n.ints("pads"), None
+        value: float | None = n.real("value", 0.0)
     else:
         pads, value = n.whole(1, "pads"), n.number(2, "a value of padding")
         axes = n.whole(3, "axes") if n.opset >= 18 else None
     where = tuple(range(len(shape))) if axes is None else check_axes_in_order(axes, len(shape))
     if pads is None or len(pads) != 2 * len(where):
-        raise n.refuse(f"{2 * len(where)} pads, all begins and then all ends", f"pads={pads}", "Two for each axis.")
+        raise refuse(f"{2 * len(where)} pads, all begins and then all ends", f"pads={pads}", "Two for each axis.")
     pairs = [(0, 0)] * len(shape)
     for k, axis in enumerate(where):
         pairs[axis] = integer("pads", pads[k]), integer("pads", pads[k + len(where)])
     if mode == "constant":
         return padded(n.x(), pairs, 0 if value is None else value)
     if mode not in PLACES:
-        raise n.refuse(f"mode constant, {', '.join(PLACES)}", f'mode="{mode}"', "There is no other.")
+        raise refuse(f"mode constant, {', '.join(PLACES)}", f'mode="{mode}"', "There is no other.")
     y = n.x()
     for axis, (lo, hi) in enumerate(pairs):
         if (lo, hi) == (0, 0):
             continue
         size = shape[axis]
         if size == 0 or max(lo, hi) > MOST_PADDING:
-            raise n.refuse("cells to repeat", f"{lo} and {hi} around {size}", "There are none, or too many.")
+            raise refuse("cells to repeat", f"{lo} and {hi} around {size}", "There are none, or too many.")
         y = picked(y, [PLACES[mode](i, size) for i in range(-lo, size + hi)], axis)
     return y
 
@@ -240,7 +241,7 @@ def _reflected(i: int, n: int) -> int:
     return min(i, 2 * n - 2 - i)
 
 
-PLACES: Final = {
+PLACES: Final[dict[str, Callable[[int, int], int]]] = {
     "edge": lambda i, n: min(max(i, 0), n - 1),
     "reflect": _reflected,
     "wrap": lambda i, n: i % n,
@@ -277,11 +278,9 @@ def _infinitely(x: Data, pairs: Sequence[tuple[int, int]], value: float) -> Any:
 
 
 def _blocks(n: Call) -> tuple[Shape, int]:
-    shape, size = n.shape(), n.int("blocksize")
+    shape, size = n.shape(), n.integer("blocksize")
     if len(shape) != 4 or size < 1:
-        raise n.refuse(
-            "x of 4 axes and a blocksize >= 1", f"{shape}, blocksize={size}", "Images have two axes of space."
-        )
+        raise refuse("x of 4 axes and a blocksize >= 1", f"{shape}, blocksize={size}", "Images have two axes of space.")
     return shape, size
 
 
@@ -290,7 +289,7 @@ def read_depth_to_space(n: Call) -> Any:
     mode = n.text("mode", "DCR")
     if c % (s * s) or mode not in ("DCR", "CRD"):
         got = f"{c} channels, blocksize={s}, mode={mode}"
-        raise n.refuse("channels in blocksize**2 parts, mode DCR or CRD", got, "Blocks are square.")
+        raise refuse("channels in blocksize**2 parts, mode DCR or CRD", got, "Blocks are square.")
     if mode == "DCR":
         y = transpose(reshape(n.x(), (b, s, s, c // (s * s), h, w)), (0, 3, 4, 1, 5, 2))
     else:
@@ -302,9 +301,7 @@ def read_space_to_depth(n: Call) -> Any:
     (b, c, h, w), s = _blocks(n)
     mode = n.text("mode", "DCR")
     if h % s or w % s or mode not in ("DCR", "CRD"):
-        raise n.refuse(
-            "space in whole blocks, mode DCR or CRD", f"{(h, w)}, blocksize={s}, mode={mode}", "Pad it first."
-        )
+        raise refuse("space in whole blocks, mode DCR or CRD", f"{(h, w)}, blocksize={s}, mode={mode}", "Pad it first.")
     axes = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     return reshape(transpose(reshape(n.x(), (b, c, h // s, s, w // s, s)), axes), (b, c * s * s, h // s, w // s))
 

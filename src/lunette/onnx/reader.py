@@ -29,6 +29,7 @@ from lunette.onnx.value import (
     Reading,
     Value,
     computed_in,
+    gone,
     value_of,
 )
 from lunette.window import Shape, integer, is_sequence
@@ -182,7 +183,7 @@ class _Reader:
             hint = "The model is damaged."
             raise ArgumentError("NX8", "names that a node, an input or an initializer makes", shown(name), hint)
         if isinstance(found, Absent):
-            raise found.refusal()
+            raise gone(found)
         return found
 
     # ---- what the model ends with

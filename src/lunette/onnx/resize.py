@@ -18,7 +18,7 @@ import numpy as np
 from lunette.graph.graph import Var
 from lunette.onnx.cells import where
 from lunette.onnx.layout import check_axes_in_order, picked
-from lunette.onnx.value import Call, Data, Reader, known
+from lunette.onnx.value import Call, Data, Reader, known, refuse
 from lunette.ops.binary import add, mul
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import shape_of
@@ -162,10 +162,10 @@ def _repeated(x: Data, axis: int, times: int) -> Any:
 
 def _lines(n: Call, shape: Sequence[int], scales: Sequence[float], sizes: Sequence[int] | None) -> list[Line]:
     if len(scales) != len(shape) or any(not (math.isfinite(s) and s > 0) for s in scales):
-        raise n.refuse(f"{len(shape)} scales > 0", f"scales={list(scales)}", "One for each axis.")
+        raise refuse(f"{len(shape)} scales > 0", f"scales={list(scales)}", "One for each axis.")
     out = [math.floor(s * f) for s, f in zip(shape, scales, strict=True)] if sizes is None else sizes
     if any(not 0 <= m <= MOST_SIZE for m in out) or (0 in shape):
-        raise n.refuse(f"sizes up to {MOST_SIZE}, of axes with cells", f"{shape} to {list(out)}", "Resize less.")
+        raise refuse(f"sizes up to {MOST_SIZE}, of axes with cells", f"{shape} to {list(out)}", "Resize less.")
     return [Line(s, m, f) for s, m, f in zip(shape, out, scales, strict=True)]
 
 
@@ -173,7 +173,7 @@ def read_upsample(n: Call) -> Any:
     scales = n.attribute("scales", "FLOATS", None) if n.opset < 9 else n.known(1, "scales").ravel().tolist()
     mode = n.text("mode", "nearest")
     if mode not in ("nearest", "linear") or scales is None:
-        raise n.refuse("mode nearest or linear, and scales", f'mode="{mode}", scales={scales}', "There is no other.")
+        raise refuse("mode nearest or linear, and scales", f'mode="{mode}", scales={scales}', "There is no other.")
     return resized(n.x(), _lines(n, n.shape(), scales, None), Way(mode, "asymmetric"))
 
 
@@ -184,13 +184,13 @@ def read_resize(n: Call) -> Any:
         mode,
         "asymmetric" if old else n.text("coordinate_transformation_mode", "half_pixel"),
         "floor" if old else n.text("nearest_mode", "round_prefer_floor"),
-        n.float("cubic_coeff_a", -0.75),
+        n.real("cubic_coeff_a", -0.75),
         n.flag("exclude_outside"),
         n.flag("antialias"),
-        n.float("extrapolation_value", 0.0),
+        n.real("extrapolation_value", 0.0),
     )
     if mode not in ("nearest", *FILTERS) or way.place not in PLACES or way.nearest not in ROUND:
-        raise n.refuse("modes of Resize that lunette knows", f"{mode}, {way.place}, {way.nearest}", "See docs/onnx.md.")
+        raise refuse("modes of Resize that lunette knows", f"{mode}, {way.place}, {way.nearest}", "See docs/onnx.md.")
     told = n.ints("axes")
     axes = tuple(range(len(shape))) if told is None else check_axes_in_order(tuple(told), len(shape))
     policy = n.text("keep_aspect_ratio_policy", "stretch")
@@ -198,10 +198,10 @@ def read_resize(n: Call) -> Any:
     full: list[float] = [1.0] * len(shape)
     out: list[int] = list(shape)
     if len(scales if sizes is None else sizes) != len(axes):
-        raise n.refuse(f"{len(axes)} scales or sizes", f"{scales or sizes}", "One for each axis.")
+        raise refuse(f"{len(axes)} scales or sizes", f"{scales or sizes}", "One for each axis.")
     if sizes is not None:
         if 0 in shape or policy not in ("stretch", "not_larger", "not_smaller"):
-            raise n.refuse("axes with cells, and a policy that is known", f"{shape}, {policy}", "See docs/onnx.md.")
+            raise refuse("axes with cells, and a policy that is known", f"{shape}, {policy}", "See docs/onnx.md.")
         ratios = [m / shape[a] for a, m in zip(axes, sizes, strict=True)]
         if policy != "stretch":
             one = (min if policy == "not_larger" else max)(ratios)
@@ -215,7 +215,7 @@ def read_resize(n: Call) -> Any:
     if way.place == "tf_crop_and_resize":
         roi = n.known(1, "roi").ravel().tolist() if n.maybe(1) is not None else []
         if len(roi) != 2 * len(axes):
-            raise n.refuse(f"{2 * len(axes)} numbers of roi", f"{len(roi)}", "All begins, then all ends.")
+            raise refuse(f"{2 * len(axes)} numbers of roi", f"{len(roi)}", "All begins, then all ends.")
         for k, a in enumerate(axes):
             lines[a] = Line(lines[a].n, lines[a].m, lines[a].scale, (roi[k], roi[k + len(axes)]))
     return resized(n.x(), lines, way)
@@ -227,7 +227,7 @@ def _told(n: Call, scales_at: int, sizes_at: int | None) -> tuple[list[float], l
     if sizes:
         return [], list(sizes)
     if n.maybe(scales_at) is None:
-        raise n.refuse("scales or sizes", "neither", "The model is damaged.")
+        raise refuse("scales or sizes", "neither", "The model is damaged.")
     return n.known(scales_at, "scales").ravel().tolist(), None
 
 

@@ -26,14 +26,16 @@ from lunette.onnx.value import (
     element_type,
     integers,
     known,
+    refuse,
     spend,
 )
 from lunette.ops.binary import add, equal, mul, sub
+from lunette.ops.floor import floor
 from lunette.ops.glue import check_axis, shape_of
 from lunette.ops.layout import reshape
 from lunette.ops.reduce import max as max_cells
 from lunette.ops.unary import abs as absolute
-from lunette.ops.unary import floor, neg, sign
+from lunette.ops.unary import neg, sign
 
 # ---- constants and shapes
 
@@ -48,7 +50,7 @@ def read_constant(n: Call) -> Any:
     }
     given = [a.name for a in n.proto.attribute]
     if len(given) != 1 or given[0] not in forms:
-        raise n.refuse(f"one of {', '.join(forms)}", f"{shown(given)}", "Texts and sparse tensors are no data.")
+        raise refuse(f"one of {', '.join(forms)}", f"{shown(given)}", "Texts and sparse tensors are no data.")
     return forms[given[0]]()
 
 
@@ -65,14 +67,14 @@ def read_constant_of_shape(n: Call) -> Any:
     value = n.tensor("value") or _floats([0.0])
     cells = np.asarray(value.data)
     if cells.size != 1 or any(s < 0 for s in shape) or len(shape) > 32:
-        raise n.refuse("one value, and sizes >= 0", f"{cells.size} values, shape {shape}", "The model is damaged.")
+        raise refuse("one value, and sizes >= 0", f"{cells.size} values, shape {shape}", "The model is damaged.")
     spend(math.prod(shape), cells.dtype == OBJECT)
     return Value(known(np.full(shape, cells.ravel()[0], cells.dtype)), value.type)
 
 
 def read_shape(n: Call) -> Any:
     shape = n.shape()
-    first = n.int("start", 0) if n.opset >= 15 else 0
+    first = n.integer("start", 0) if n.opset >= 15 else 0
     last = n.attribute("end", "INT", None) if n.opset >= 15 else None
     return Value(integers(list(shape)[first:last]), "INT64")
 
@@ -85,9 +87,9 @@ def read_range(n: Call) -> Any:
     start, limit, delta = (n.number(at, what) for at, what in enumerate(("start", "limit", "delta")))
     assert start is not None and limit is not None and delta is not None
     if delta == 0 or not all(map(math.isfinite, (start, limit, delta))):
-        raise n.refuse("a finite range with a step other than 0", f"{start}, {limit}, {delta}", "It has no end.")
+        raise refuse("a finite range with a step other than 0", f"{start}, {limit}, {delta}", "It has no end.")
     if n.is_counted():
-        spend(max(-((start - limit) // delta), 0), integers=True)
+        spend(max(int(-((start - limit) // delta)), 0), integers=True)
         return integers(list(range(int(start), int(limit), int(delta))))
     count = max(math.ceil((limit - start) / delta), 0)
     spend(count)
@@ -101,7 +103,7 @@ def read_range(n: Call) -> Any:
 def read_cast(n: Call) -> Value:
     n.attribute("saturate", "INT", 1)
     n.attribute("round_mode", "STRING", "up")
-    return converted(n.value(0), element_type(n.int("to")))
+    return converted(n.value(0), element_type(n.integer("to")))
 
 
 def read_cast_like(n: Call) -> Value:
@@ -157,12 +159,12 @@ def arg(f: Callable[[Any], Any]) -> Reader:
 
     def read(n: Call) -> Value:
         shape = n.shape()
-        axis = check_axis("axis", n.int("axis", 0), len(shape))
+        axis = check_axis("axis", n.integer("axis", 0), len(shape))
         keep, last = n.flag("keepdims", True), n.flag("select_last_index")
         x, size = f(n.x()), shape[axis]
         most = 2 ** (np.finfo(x.dtype).nmant + 1) if x.dtype != OBJECT else size
         if not 0 < size <= most:
-            raise n.refuse(f"1 to {most} cells along the axis", f"{size}", f"Places are counted in {x.dtype}.")
+            raise refuse(f"1 to {most} cells along the axis", f"{size}", f"Places are counted in {x.dtype}.")
         places = np.arange(1, size + 1) if last else np.arange(size, 0, -1)
         ranks = known(places.astype(x.dtype).reshape(-1, *(1,) * (len(shape) - axis - 1)))
         best = max_cells(mul(equal(x, max_cells(x, axis, True)), ranks), axis, keep)
@@ -174,9 +176,9 @@ def arg(f: Callable[[Any], Any]) -> Reader:
 def read_one_hot(n: Call) -> Value:
     depth, ends = n.number(1, "a depth"), n.x(2)
     if depth is None or depth != int(depth) or depth < 1 or shape_of(ends) != (2,):
-        raise n.refuse("a depth >= 1 and two values", f"depth {depth}, values {shape_of(ends)}", "Off, and on.")
+        raise refuse("a depth >= 1 and two values", f"depth {depth}, values {shape_of(ends)}", "Off, and on.")
     shape, kind, size = n.shape(), n.value(2).type, int(depth)
-    axis = check_axis("axis", n.int("axis", -1), len(shape) + 1)
+    axis = check_axis("axis", n.integer("axis", -1), len(shape) + 1)
     if isinstance(ends, Var):
         raise ArgumentError("NX5", "values that no input changes", "values that are computed", "Make them constants.")
     spend(size, True)

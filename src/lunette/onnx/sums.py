@@ -11,7 +11,7 @@ import numpy as np
 
 from lunette.errors import ArgumentError
 from lunette.graph.graph import Var
-from lunette.onnx.value import Absent, Call, Data, Known, Reader, empty, filled, known
+from lunette.onnx.value import Absent, Call, Data, Known, Reader, empty, filled, known, refuse
 from lunette.ops.binary import add, div, mul, sub
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.broadcast import sum as sum_cells
@@ -32,9 +32,9 @@ from lunette.window import Shape
 def read_gemm(n: Call) -> Any:
     a, b = n.x(), n.x(1)
     if len(shape_of(a)) != 2 or len(shape_of(b)) != 2:
-        raise n.refuse("matrices", f"shapes {shape_of(a)} and {shape_of(b)}", "Flatten them first.")
+        raise refuse("matrices", f"shapes {shape_of(a)} and {shape_of(b)}", "Flatten them first.")
     y = make(MatMul, (a, b), n.flag("transA"), n.flag("transB"))
-    alpha, beta, c = n.float("alpha", 1.0), n.float("beta", 1.0), n.maybe(2)
+    alpha, beta, c = n.real("alpha", 1.0), n.real("beta", 1.0), n.maybe(2)
     y = y if alpha == 1 else mul(y, alpha)
     if c is None or (beta == 0 and _is_finite(c)):
         return y
@@ -42,7 +42,7 @@ def read_gemm(n: Call) -> Any:
         c = known(c.reshape(-1))  # as a row, which a program adds within the product
     out = add(y, c if beta == 1 else mul(c, beta))
     if shape_of(out) != shape_of(y):
-        raise n.refuse(f"C that fits {shape_of(y)}", f"shape {shape_of(c)}", "It is broadcast to the product.")
+        raise refuse(f"C that fits {shape_of(y)}", f"shape {shape_of(c)}", "It is broadcast to the product.")
     return out
 
 
@@ -123,8 +123,8 @@ def along_axis(f: Callable[[Any, int], Any]) -> Reader:
     def read(n: Call) -> Any:
         shape = n.shape()
         if n.opset >= 13:
-            return f(n.x(), n.int("axis", -1))
-        axis = n.int("axis", 1)
+            return f(n.x(), n.integer("axis", -1))
+        axis = n.integer("axis", 1)
         at = len(shape) if axis == len(shape) else check_axis("axis", axis, len(shape))
         if at == len(shape) - 1:
             return f(n.x(), at)
@@ -139,13 +139,13 @@ TRAINING = Absent("statistics of training", "Export the model for inference: mod
 
 
 def read_batch_norm(n: Call) -> Any:
-    n.float("momentum", 0.9)
+    n.real("momentum", 0.9)
     if n.flag("training_mode"):
         raise ArgumentError("NX11", "inference", "training_mode=1", TRAINING.hint)
     if n.opset < 9 and not n.flag("spatial", True):
-        raise n.refuse("spatial=1", "spatial=0", "Statistics are those of channels.")
+        raise refuse("spatial=1", "spatial=0", "Statistics are those of channels.")
     scale, shift, mean, var = (n.x(at) for at in range(1, 5))
-    y = batch_norm(n.x(), mean, var, scale, shift, n.float("epsilon", 1e-5))
+    y = batch_norm(n.x(), mean, var, scale, shift, n.real("epsilon", 1e-5))
     return [y, *(TRAINING,) * 4]
 
 
@@ -161,22 +161,22 @@ def read_instance_norm(n: Call) -> Any:
     shape = n.shape()
     if len(shape) < 3 or n.shape(1) != shape[1:2] or n.shape(2) != shape[1:2]:
         got = f"shapes {shape}, {n.shape(1)} and {n.shape(2)}"
-        raise n.refuse("x of (batch, channels, ..), and a scale and shift per channel", got, "Channels are axis 1.")
-    y, _, _ = _normal(n.x(), tuple(range(2, len(shape))), n.float("epsilon", 1e-5))
+        raise refuse("x of (batch, channels, ..), and a scale and shift per channel", got, "Channels are axis 1.")
+    y, _, _ = _normal(n.x(), tuple(range(2, len(shape))), n.real("epsilon", 1e-5))
     wide = (shape[1], *(1,) * (len(shape) - 2))
     return add(mul(y, reshape(n.x(1), wide)), reshape(n.x(2), wide))
 
 
 def read_layer_norm(n: Call) -> Any:
     shape = n.shape()
-    n.int("stash_type", 1)
-    axis = check_axis("axis", n.int("axis", -1), len(shape))
-    y, mean, deviation = _normal(n.x(), tuple(range(axis, len(shape))), n.float("epsilon", 1e-5))
+    n.integer("stash_type", 1)
+    axis = check_axis("axis", n.integer("axis", -1), len(shape))
+    y, mean, deviation = _normal(n.x(), tuple(range(axis, len(shape))), n.real("epsilon", 1e-5))
     y = mul(y, n.x(1))
     shift = n.maybe(2)
     y = y if shift is None else add(y, shift)
     if shape_of(y) != shape:
-        raise n.refuse(f"a scale and shift that fit {shape}", f"{shape_of(y)} with them", "They are broadcast to x.")
+        raise refuse(f"a scale and shift that fit {shape}", f"{shape_of(y)} with them", "They are broadcast to x.")
     many = len(n.proto.output)
     return [y, *([mean] if many > 1 else []), *([div(1.0, deviation)] if many > 2 else [])]
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from lunette.errors import ArgumentError, LunetteError, shown
+from lunette.errors import ArgumentError, shown
 from lunette.graph.graph import Graph, Var
 from lunette.number import OBJECT, Array
 from lunette.onnx.file import FLOATS, INTEGERS, array_of, type_name
@@ -113,10 +113,11 @@ class Absent:
     hint: str
     rule: str = "NX11"
 
-    def refusal(self) -> LunetteError:
-        """What is said."""
-        need = "results that lunette computes" if self.rule == "NX11" else "data of floats"
-        return ArgumentError(self.rule, need, self.what, self.hint)
+
+def gone(result: Absent) -> ArgumentError:
+    """What is said of it."""
+    need = "results that lunette computes" if result.rule == "NX11" else "data of floats"
+    return ArgumentError(result.rule, need, result.what, result.hint)
 
 
 REQUIRED: Final[Any] = object()
@@ -219,7 +220,7 @@ class Call:
             raise ArgumentError("NX4", f"{name} of {form}", got, "The model is damaged.")
         return content_of(found[0])
 
-    def int(self, name: str, default: Any = REQUIRED) -> int:
+    def integer(self, name: str, default: Any = REQUIRED) -> int:
         """An integer."""
         return self.attribute(name, "INT", default)  # type: ignore[no-any-return]
 
@@ -227,7 +228,7 @@ class Call:
         """0 or 1."""
         return bool(self.attribute(name, "INT", int(default)))
 
-    def float(self, name: str, default: Any = REQUIRED) -> float:
+    def real(self, name: str, default: Any = REQUIRED) -> float:
         """A number."""
         return self.attribute(name, "FLOAT", default)  # type: ignore[no-any-return]
 
@@ -266,9 +267,10 @@ class Call:
             got = f"{rest[0]} of opset {self.opset}"
             raise ArgumentError("NX4", "attributes that lunette knows", got, "Leave it out if it says nothing.")
 
-    def refuse(self, need: str, got: str, hint: str) -> LunetteError:
-        """A refusal of what a node says, which names it on its way out. Rule NX4."""
-        return ArgumentError("NX4", need, got, hint)
+
+def refuse(need: str, got: str, hint: str) -> ArgumentError:
+    """A refusal of what a node says, which names it on its way out. Rule NX4."""
+    return ArgumentError("NX4", need, got, hint)
 
 
 Reader = Callable[[Call], Any]

@@ -8,7 +8,7 @@ from typing import Any, Final
 from lunette.array import lookup
 from lunette.dialects.onnx import Onnx
 from lunette.errors import ArgumentError
-from lunette.onnx.value import Absent, Call, Reader
+from lunette.onnx.value import Absent, Call, Reader, refuse
 from lunette.ops.lp_pool import lp_pool
 
 
@@ -34,9 +34,9 @@ def convolution(op: str) -> Reader:
     def read(n: Call) -> Any:
         x, w, told = n.shape(), n.shape(1), n.said().get("kernel_shape")
         if len(x) != len(w) or len(x) < 3:
-            raise n.refuse("x and w of one rank, 3 or more", f"shapes {x} and {w}", "They are (.., .., *space).")
+            raise refuse("x and w of one rank, 3 or more", f"shapes {x} and {w}", "They are (.., .., *space).")
         if told is not None and tuple(told) != w[2:]:
-            raise n.refuse(f"kernel_shape={list(w[2:])}, as w has it", f"kernel_shape={told}", "Leave it out.")
+            raise refuse(f"kernel_shape={list(w[2:])}, as w has it", f"kernel_shape={told}", "Leave it out.")
         given = options(n, op, x, w, None if n.maybe(2) is None else n.shape(2))
         return lookup(op)[0](n.x(), n.x(1), n.maybe(2), **given)
 
@@ -54,7 +54,7 @@ def pool(op: str, *more: Absent) -> Reader:
 
 def global_lp_pool(n: Call) -> Any:
     """A norm over all the space."""
-    return lp_pool(n.x(), n.shape()[2:], p=n.int("p", 2))
+    return lp_pool(n.x(), n.shape()[2:], p=n.integer("p", 2))
 
 
 INDICES = Absent("the indices", "Use the values alone.")

@@ -14,6 +14,8 @@ from lunette.op import Op
 from lunette.ops.binary import Add, Div, Equal, Gate, Maximum, Minimum, Mul, Prefer, Sub
 from lunette.ops.broadcast import BroadcastTo, Sum
 from lunette.ops.concat import Concat
+from lunette.ops.erf import Bell, Erf
+from lunette.ops.floor import Floor
 from lunette.ops.layout import Reshape, Transpose
 from lunette.ops.linear import MatMul
 from lunette.ops.loss import OneHot
@@ -24,10 +26,7 @@ from lunette.ops.reduce import Max, Mean
 from lunette.ops.take import Take
 from lunette.ops.unary import (
     Abs,
-    Bell,
-    Erf,
     Exp,
-    Floor,
     LeakyRelu,
     Log,
     Neg,

@@ -19,6 +19,8 @@ from lunette.ops.conv import Conv as Conv
 from lunette.ops.conv import conv as conv
 from lunette.ops.conv_transpose import ConvTranspose as ConvTranspose
 from lunette.ops.conv_transpose import conv_transpose as conv_transpose
+from lunette.ops.erf import Bell, Erf
+from lunette.ops.floor import Floor
 from lunette.ops.global_pool import GlobalAvgPool as GlobalAvgPool
 from lunette.ops.global_pool import GlobalMaxPool as GlobalMaxPool
 from lunette.ops.global_pool import global_avg_pool as global_avg_pool
@@ -40,10 +42,7 @@ from lunette.ops.smooth_max_pool import smooth_max_pool as smooth_max_pool
 from lunette.ops.take import Put, Take
 from lunette.ops.unary import (
     Abs,
-    Bell,
-    Erf,
     Exp,
-    Floor,
     LeakyRelu,
     Log,
     Neg,

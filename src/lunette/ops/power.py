@@ -21,7 +21,7 @@ import numpy as np
 
 from lunette import number, outward
 from lunette.errors import ArgumentError, shown
-from lunette.number import Array, Dual, Interval, Number, each, is_float, is_infinite, like, primal, zero_like
+from lunette.number import Array, Dual, Interval, Number, cannot, each, is_float, is_infinite, like, primal, zero_like
 from lunette.op import Case, Shapes, case
 from lunette.ops.binary import Binary, mul, sub
 from lunette.ops.glue import make
@@ -101,13 +101,13 @@ class Pow(Binary):
             in_x = y.value * self.cell(x.value, y.value - like(1, y.value)) * x.slope
             return Dual(z, in_x + z * number.log(x.value) * y.slope)
         if isinstance(a, Interval) or isinstance(b, Interval):
-            x, y = Interval.of(a), Interval.of(b)
-            return (number.log(x) * y).exp() if x.lo > 0 else Interval(-math.inf, math.inf)
+            base = Interval.of(a)
+            return (number.log(base) * Interval.of(b)).exp() if base.lo > 0 else Interval(-math.inf, math.inf)
         if is_float(a) and is_float(b):
             return type(a)(np.power(a, b))
         if isinstance(a, flint.arb) or isinstance(b, flint.arb):
             return flint.arb(a) ** flint.arb(b)
-        raise number.cannot("powers", a)
+        raise cannot("powers", a)
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:

@@ -287,56 +287,6 @@ class Sign(Unary):
         return None
 
 
-class Erf(Unary):
-    """The error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
-
-    name: ClassVar[str] = "erf"
-    needs: ClassVar[str] = "exp"
-    monotone: ClassVar[bool] = True
-
-    def cell(self, v: Number) -> Number:
-        return Dual(self.cell(v.value), Bell().cell(v.value) * v.slope) if isinstance(v, Dual) else number.erf(v)
-
-    @classmethod
-    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
-        return mul(t, bell(x))
-
-
-class Bell(Unary):
-    """2/sqrt(pi) * exp(-x*x): the derivative of erf. It is no constant times exp, whose rounding no box would know."""
-
-    name: ClassVar[str] = "bell"
-    needs: ClassVar[str] = "exp"
-
-    def cell(self, v: Number) -> Number:
-        if isinstance(v, Dual):
-            y = self.cell(v.value)
-            return Dual(y, like(-2, v) * v.value * y * v.slope)
-        return number.bell(v)
-
-    @classmethod
-    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
-        return mul(t, mul(mul(x, y), -2))
-
-
-class Floor(Unary):
-    """The greatest whole number that is not greater. Its derivative is zero."""
-
-    name: ClassVar[str] = "floor"
-    needs: ClassVar[str] = "order"
-    monotone: ClassVar[bool] = True
-    exact: ClassVar[bool] = True
-
-    def cell(self, v: Number) -> Number:
-        if isinstance(v, Dual):
-            return Dual(self.cell(v.value), zero_like(v.slope))
-        return number.floor(v)
-
-    @classmethod
-    def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
-        return None
-
-
 class StopGradient(Unary):
     """X itself, with a derivative of zero."""
 
@@ -411,32 +361,6 @@ def abs(x: Any) -> Any:
 def sign(x: Any) -> Any:
     """-1, 0 or 1."""
     return make(Sign, (x,))
-
-
-def erf(x: Any) -> Any:
-    """The error function.
-
-    >>> import numpy as np, lunette as ln
-    >>> ln.erf(np.array([0.0, 0.5, np.inf]))
-    array([0.        , 0.52049988, 1.        ])
-    """
-    return make(Erf, (x,))
-
-
-def bell(x: Any) -> Any:
-    """2/sqrt(pi) * exp(-x*x)."""
-    return make(Bell, (x,))
-
-
-def floor(x: Any) -> Any:
-    """The greatest whole number that is not greater; its derivative is 0.
-
-    >>> import lunette as ln
-    >>> from fractions import Fraction
-    >>> ln.floor([Fraction(-1, 2), 3]).tolist()
-    [-1, 3]
-    """
-    return make(Floor, (x,))
 
 
 def stop_gradient(x: Any) -> Any:
