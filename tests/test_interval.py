@@ -28,6 +28,7 @@ from configurations import random_case
 from lunette import outward
 from lunette.arithmetic import interval, interval_pool
 from lunette.array import resolve_named
+from lunette.graph.walk import forward
 from lunette.number import Array, Interval, cells_of, each
 from lunette.op import Case, Op, apply
 from lunette.ops import ALL, GLUE, AvgPool, Conv, ConvTranspose, LpPool, SmoothMaxPool
@@ -808,7 +809,7 @@ def node_by_node(graph: ln.Graph, boxes: list[Interval]) -> dict[int, Any]:
     def compute(n: Any, operands: list[Any]) -> Any:
         return apply(n.kind, operands, "interval", *n.options)
 
-    return dict(graph.each([b.lo if b.lo is b.hi else b for b in boxes], compute))
+    return dict(forward(graph, [b.lo if b.lo is b.hi else b for b in boxes], compute))
 
 
 def check_program(graph: ln.Graph, boxes: list[Interval]) -> tuple[Interval, ...]:
@@ -907,7 +908,7 @@ def test_programs_decide_once_what_shapes_and_constants_do(monkeypatch: pytest.M
 
 def test_boxes_are_printed_only_where_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, box = small_net()
-    monkeypatch.delattr("lunette.number.shown")
+    monkeypatch.delattr("lunette.number.interval.shown")
     assert graph.compile().run(Interval(box.lo, box.hi)).shape == (1, 3)
 
 

@@ -117,7 +117,7 @@ def test_onnx_runtime_computes_what_is_written(kind: type[Op], case: Case, reque
 
 @pytest.mark.parametrize("kind", [k for k in kinds().values() if issubclass(k, Derivative | Put)], ids=lambda k: k.name)
 def test_what_onnx_cannot_say_is_refused_by_name(kind: type[Op]) -> None:
-    from lunette.onnx.write_table import writer_of
+    from lunette.onnx.writer import writer_of
 
     with pytest.raises(ln.ArgumentError, match=r"\[NX12\] needs operators that ONNX can say; got "):
         writer_of(kind)

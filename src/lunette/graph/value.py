@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from lunette.errors import AbsentError, DTypeError
@@ -12,6 +13,9 @@ from lunette.ops.power import power
 from lunette.ops.unary import abs as absolute
 from lunette.ops.unary import neg
 from lunette.window import Shape
+
+levels = count()
+"""Of transformations, in the order in which they begin: inner ones have higher levels."""
 
 
 class Value:

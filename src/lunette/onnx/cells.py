@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.errors import ArgumentError
-from lunette.graph.graph import Var
+from lunette.graph.nodes import Var
 from lunette.number import OBJECT
 from lunette.onnx.value import Call, Data, Known, Reader, Value, as_floats, known, refuse, spend
 from lunette.ops.binary import add, div, equal, gate, maximum, minimum, mul, sub

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lunette.graph.file import load
-from lunette.graph.graph import Graph
+from lunette.graph.graph import Graph, load
 from lunette.onnx import from_onnx
 from lunette.window import Shape
 

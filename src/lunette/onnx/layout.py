@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.errors import ArgumentError
-from lunette.graph.graph import Var
+from lunette.graph.nodes import Var
 from lunette.number import OBJECT
-from lunette.onnx.value import Absent, Call, Data, Reader, Value, filled, refuse
+from lunette.onnx.value import Call, Data, Reader, Value, filled, refuse
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.concat import concat
 from lunette.ops.glue import broadcast, check_axes, check_axis, shape_of
@@ -324,5 +324,3 @@ READERS: Final[dict[str, tuple[Reader, str]]] = {
     "DepthToSpace": (read_depth_to_space, "reshape, transpose"),
     "SpaceToDepth": (read_space_to_depth, "reshape, transpose"),
 }
-
-__all__ = ["READERS", "Absent", "padded", "part", "tiled"]

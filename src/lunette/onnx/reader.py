@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.errors import ArgumentError, LunetteError, ShapeError, error_context, meant, shown
-from lunette.graph.graph import Graph, Var
+from lunette.graph.graph import Graph
+from lunette.graph.nodes import Var
 from lunette.number import OBJECT
 from lunette.onnx.file import FLOATS, INTEGERS, load, type_name
 from lunette.onnx.table import READERS, REFUSED

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lunette.graph.graph import Var
+from lunette.graph.nodes import Var
 from lunette.onnx.cells import where
 from lunette.onnx.layout import check_axes_in_order, picked
 from lunette.onnx.value import Call, Data, Reader, known, refuse

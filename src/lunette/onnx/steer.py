@@ -12,12 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.errors import ArgumentError, shown
-from lunette.graph.graph import Var
+from lunette.graph.nodes import Var
 from lunette.number import OBJECT
 from lunette.onnx.file import FLOATS, INTEGERS, STORED
 from lunette.onnx.value import (
     Call,
-    Data,
     DoubleError,
     Known,
     Reader,
@@ -207,5 +206,3 @@ READERS: Final[dict[str, tuple[Reader, str]]] = {
     "ArgMin": (arg(neg), "max, equal; places as floats"),
     "OneHot": (read_one_hot, "equal"),
 }
-
-__all__ = ["READERS", "Data"]

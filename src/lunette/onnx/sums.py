@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.errors import ArgumentError
-from lunette.graph.graph import Var
+from lunette.graph.nodes import Var
 from lunette.onnx.value import Absent, Call, Data, Known, Reader, empty, filled, known, refuse
 from lunette.ops.binary import add, div, mul, sub
 from lunette.ops.broadcast import broadcast_to

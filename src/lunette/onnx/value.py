@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from lunette.errors import ArgumentError, shown
-from lunette.graph.graph import Graph, Var
+from lunette.graph.graph import Graph
+from lunette.graph.nodes import Var
 from lunette.number import OBJECT, Array
 from lunette.onnx.file import FLOATS, INTEGERS, array_of, type_name
 from lunette.op import Op, apply, resolve

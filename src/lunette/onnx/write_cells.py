@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from lunette.graph.graph import Node
-from lunette.onnx.writer import Writer, Writing
+from lunette.graph.nodes import Node
+from lunette.onnx.writing import Writer, Writing
 from lunette.op import Op
 from lunette.ops.binary import Add, Div, Equal, Gate, Maximum, Minimum, Mul, Prefer, Sub
 from lunette.ops.broadcast import BroadcastTo, Sum
@@ -217,5 +216,3 @@ WRITERS: Final[dict[type[Op], Writer]] = {
     LogSoftmax: along_axis("LogSoftmax"),
     OneHot: write_one_hot,
 }
-
-__all__ = ["WRITERS", "Callable"]

@@ -15,11 +15,11 @@ import numpy as np
 from lunette.dialects.dialect import Call
 from lunette.dialects.meaning import Meaning, meaning_of, setting_of
 from lunette.errors import ArgumentError
-from lunette.graph.graph import Node
+from lunette.graph.nodes import Node
 from lunette.graph.text import options_of
 from lunette.number import Array
 from lunette.onnx.windows import dialect
-from lunette.onnx.writer import Writer, Writing
+from lunette.onnx.writing import Writer, Writing
 from lunette.op import Op
 from lunette.ops import (
     AdaptiveAvgPool,

@@ -54,6 +54,7 @@ class Binary(Glue):
 
     arrays: ClassVar[tuple[str, ...]] = ("x", "y")
     scalars: ClassVar[tuple[str, ...]] = ("x", "y")
+    aligned: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = _TWO
 
     @classmethod

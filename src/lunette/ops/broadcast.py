@@ -30,6 +30,7 @@ class BroadcastTo(Layout):
     to: Shape = ()
 
     name: ClassVar[str] = "broadcast_to"
+    aligned: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = {
         "rows": case((3,), to=(2, 3)),
         "column": case((2, 1), to=(2, 3)),
@@ -54,6 +55,9 @@ class BroadcastTo(Layout):
         (x,) = arrays
         assert x is not None
         return np.broadcast_to(x, self.to).copy()
+
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        return ((*sizes, *self.to),)
 
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
@@ -116,6 +120,9 @@ class Reduction(Glue):
         for cell in cells_in(y.shape):
             y[cell] = self.fold([] if rows is None else list(rows[cell]), zero_of(x))
         return y.reshape(self.shape(x.shape))
+
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        return tuple(len(sizes) + a for a in self.axes()), self.keepdims
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         return Kernels(_native.reduce(dtype.char, self.name, list(shapes[0] or ()), list(self.axes())))

@@ -62,6 +62,9 @@ class Concat(Glue):
     def spec(self, *arrays: Array | None) -> Array:
         return np.concatenate([a for a in arrays if a is not None], self.axis)
 
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        return (len(sizes) + self.axis,)
+
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
         moved = next(t for t in tangents if t is not None)

@@ -25,6 +25,8 @@ class Glue(Op):
     optional: ClassVar[bool] = False
     positive: ClassVar[bool] = False
     """It is defined for positive numbers only."""
+    aligned: ClassVar[bool] = False
+    """Axes of its arrays meet counted from the last, as NumPy broadcasts: those in front may be absent."""
     cases: ClassVar[Mapping[str, Case]]
 
     @classmethod
@@ -38,6 +40,16 @@ class Glue(Op):
     def options(self) -> tuple[Any, ...]:
         """The options that make this operator again."""
         return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+
+    # ---- rows: the same operator on arrays with an axis in front, entry by entry
+
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        """The options that make this operator for arrays with axes of these sizes in front, which it leaves alone."""
+        return self.options()
+
+    def by_row(self, operands: Sequence[Any], rowed: Sequence[bool], rows: int, arithmetic: str) -> Any:
+        """All rows of the result in a way of its own, if there is a shorter one; `rowed` operands have rows, too."""
+        return None
 
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         y = self.spec(*primals)

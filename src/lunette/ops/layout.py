@@ -56,6 +56,9 @@ class Reshape(Layout):
         assert x is not None
         return x.reshape(self.to)
 
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        return ((*sizes, *self.to),)
+
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
         return reshape(g, shape_of(primals[0]))
@@ -97,6 +100,10 @@ class Transpose(Layout):
         (x,) = arrays
         assert x is not None
         return x.transpose(self.axes)
+
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        assert self.axes is not None
+        return ((*range(len(sizes)), *(len(sizes) + a for a in self.axes)),)
 
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ShapeError, error_context
 from lunette.number import Array, cells_in, total, zero_of
-from lunette.op import Case, Kernels, Shapes, case
+from lunette.op import Case, Kernels, Shapes, apply, case
 from lunette.ops.binary import add
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import Glue, broadcast, make, shape_of
@@ -76,6 +76,14 @@ class MatMul(Glue):
             terms = [a * b for a, b in zip(rows[(*at, i)], columns[(*at, j)], strict=True)]
             z[(*at, i, j)] = total(terms, zero_of(x, y))
         return z
+
+    def by_row(self, operands: Sequence[Any], rowed: Sequence[bool], rows: int, arithmetic: str) -> Any:
+        (x, y), shapes = operands, [shape_of(v) for v in operands]
+        if rowed != [True, False] or self.turn_x or len(shapes[1]) > 2:
+            return None
+        m, k = shapes[0][1:]  # one matrix for all rows: one long product
+        long = apply(MatMul, (reshape(x, (rows * m, k)), y), arithmetic, *self.options())
+        return reshape(long, (rows, m, shape_of(long)[1]))
 
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:

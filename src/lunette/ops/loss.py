@@ -77,6 +77,9 @@ class OneHot(Glue):
             y[(*cell[: self.axis], int(labels[cell]), *cell[self.axis :])] = 1
         return y
 
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        return self.classes, len(sizes) + self.axis, self.dtype
+
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
         return None

@@ -23,7 +23,7 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ShapeError
 from lunette.number import Array, Number, Ties, place, select, total, winners
-from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
+from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View, check_ties
 from lunette.window import Ints, Padding, Window, flag
 
@@ -135,7 +135,7 @@ def max_pool(
     ties: Ties = "first",
     return_indices: bool = False,
     spatial: int | None = None,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """The greatest cell of every window of `x`, which is `(*batch, channels, *space)`.
 

@@ -75,6 +75,9 @@ class AlongAxis(Glue):
             out[cell] = self.row([like(0, c) if first and c == pivot else c - pivot for c in cells])
         return y
 
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        return (len(sizes) + self.axis,)
+
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         x = shapes[0] or ()
         outer, count, inner = prod(x[: self.axis]), x[self.axis], prod(x[self.axis + 1 :])

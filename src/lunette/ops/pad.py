@@ -68,6 +68,11 @@ class Pad(Layout):
             y[_all(_windows(self.padding, x.shape, self.step))] = x
         return y
 
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        assert self.step is not None
+        n = len(sizes)
+        return ((0, 0),) * n + self.padding, self.value, (1,) * n + self.step
+
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
         return make(cls, tangents, options[0], 0, options[2])
@@ -141,6 +146,11 @@ class Slice(Layout):
         assert x is not None and self.step is not None
         part: Array = x[_all(map(_python_slice, self.start, self.stop, self.step))]
         return part.copy()
+
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        assert self.step is not None
+        n = len(sizes)
+        return (0,) * n + self.start, (*sizes, *self.stop), (1,) * n + self.step
 
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ArgumentError, ShapeError, error_context
 from lunette.number import Array, cells_in, total, zero_of
-from lunette.op import Case, Kernels, Shapes
+from lunette.op import Case, Kernels, Shapes, apply
 from lunette.ops.glue import Glue, check_axis, make, shape_of
 from lunette.window import Shape, integer
 
@@ -42,6 +42,14 @@ class Moved(Glue):
     def changed(self, x: Shape, n: int) -> Shape:
         """The shape with another size of the axis."""
         return (*x[: self.axis], n, *x[self.axis + 1 :])
+
+    def leading(self, sizes: Shape) -> tuple[Any, ...]:
+        axis, *more = self.options()
+        return (len(sizes) + axis, *more)
+
+    def by_row(self, operands: Sequence[Any], rowed: Sequence[bool], rows: int, arithmetic: str) -> Any:
+        # Places are the same for all rows: they have no derivatives.
+        return None if rowed[1] else apply(type(self), operands, arithmetic, *self.leading((rows,)))
 
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
