@@ -1,7 +1,8 @@
 """`lunette bench --onnx FOLDER`: the models of a folder, what lunette does with each, and times beside ONNX Runtime.
 
-Sizes that a model leaves open are 1. Times are medians of runs in turns, one thread. Rounded arithmetic, exact numbers
-and gradients are asked for where they take seconds, not hours: what is left out is shown as such, with its reason.
+Sizes that a model leaves open are 1. Times are those of the fastest of some runs in turns, on one thread. Rounded
+arithmetic, exact numbers and gradients are asked for where they take seconds, not hours: what is left out is shown as
+such, with its reason.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _session(path: Path, graph: Graph, inputs: list[Array]) -> Callable[[], list
 
 
 def _in_turns(ours: Callable[[], Any], theirs: Callable[[], Any]) -> tuple[float, float]:
-    """Medians, so many runs that each has half a second."""
+    """The fastest of as many runs as fit into half a second: whatever else a machine does makes runs longer."""
     for f in (ours, theirs):
         f()
     times: tuple[list[float], list[float]] = ([], [])
@@ -129,13 +130,13 @@ def _in_turns(ours: Callable[[], Any], theirs: Callable[[], Any]) -> tuple[float
     while time.perf_counter() < end or len(times[0]) < 3:
         for f, kept in zip((ours, theirs), times, strict=True):
             kept.append(_once(f))
-    return float(np.median(times[0])), float(np.median(times[1]))
+    return min(times[0]), min(times[1])
 
 
 def _again(f: Callable[[], Any]) -> float:
-    """The time of a second run: the first one compiles."""
+    """The fastest of three runs behind the first, which compiles."""
     f()
-    return _once(f)
+    return min(_once(f) for _ in range(3))
 
 
 def _once(f: Callable[[], Any]) -> float:
