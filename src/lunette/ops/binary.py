@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native, outward
+from lunette import core, outward
 from lunette.number import (
     BOX_OPERATORS,
     Array,
@@ -69,6 +69,10 @@ class Binary(Glue):
         assert x is not None and y is not None
         return broadcast(x, y)
 
+    def in_place(self, shapes: Shapes) -> tuple[int, ...]:
+        out = self.shape(*shapes)
+        return tuple(at for at, s in enumerate(shapes) if s == out)
+
     @abstractmethod
     def cell(self, a: Number, b: Number) -> Number:
         """The function."""
@@ -101,13 +105,15 @@ class Binary(Glue):
         return None if back is None else sum_to(back, shape_of(primals[wrt]))
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        return Kernels(_native.binary(dtype.char, self.name, list(shapes[0] or ()), list(shapes[1] or ())))
+        return Kernels(core.binary(dtype.char, self.name, list(shapes[0] or ()), list(shapes[1] or ())))
 
 
 class Add(Binary):
     """The sum."""
 
     name: ClassVar[str] = "add"
+    jointly_linear: ClassVar[tuple[int, ...]] = (0, 1)
+    rounds_once: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
 
     def cell(self, a: Number, b: Number) -> Number:
@@ -125,6 +131,8 @@ class Sub(Binary):
     """The difference."""
 
     name: ClassVar[str] = "sub"
+    jointly_linear: ClassVar[tuple[int, ...]] = (0, 1)
+    rounds_once: ClassVar[bool] = True
 
     def cell(self, a: Number, b: Number) -> Number:
         return a - b
@@ -141,6 +149,7 @@ class Mul(Binary):
     """The product."""
 
     name: ClassVar[str] = "mul"
+    rounds_once: ClassVar[bool] = True
     linear_in: ClassVar[tuple[int, ...]] = (0, 1)
 
     def cell(self, a: Number, b: Number) -> Number:
@@ -158,9 +167,11 @@ class Div(Binary):
     """The quotient."""
 
     name: ClassVar[str] = "div"
+    rounds_once: ClassVar[bool] = True
     needs: ClassVar[str] = "division"
     positive: ClassVar[bool] = True
     linear_in: ClassVar[tuple[int, ...]] = (0,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (0,)
 
     def cell(self, a: Number, b: Number) -> Number:
         return divide(a, b)
@@ -213,6 +224,8 @@ class Gate(Binary):
     name: ClassVar[str] = "gate"
     needs: ClassVar[str] = "order"
     linear_in: ClassVar[tuple[int, ...]] = (1,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (1,)
+    rounds_once: ClassVar[bool] = True
 
     def cell(self, a: Number, b: Number) -> Number:
         a = primal(a)
@@ -235,6 +248,7 @@ class Equal(Binary):
     """1 where the two are equal, 0 elsewhere. Its derivative is zero."""
 
     name: ClassVar[str] = "equal"
+    rounds_once: ClassVar[bool] = True
     needs: ClassVar[str] = "order"
 
     def cell(self, a: Number, b: Number) -> Number:
@@ -258,6 +272,8 @@ class Prefer(Glue):
     arrays: ClassVar[tuple[str, ...]] = ("x", "y", "t")
     needs: ClassVar[str] = "order"
     linear_in: ClassVar[tuple[int, ...]] = (2,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (2,)
+    rounds_once: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = {"line": case((4,), (4,), (4,)), "plane": case((2, 2), (2, 2), (2, 2))}
 
     @classmethod
@@ -292,7 +308,10 @@ class Prefer(Glue):
         return prefer(primals[0], primals[1], g) if wrt == 2 else None
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        return Kernels(_native.prefer(dtype.char, prod(shapes[0] or ())))
+        return Kernels(core.prefer(dtype.char, prod(shapes[0] or ())))
+
+    def in_place(self, shapes: Shapes) -> tuple[int, ...]:
+        return (0, 1, 2)
 
 
 # ---- the functions

@@ -15,9 +15,11 @@ from typing import Any, ClassVar, Self
 
 from lunette.number import Ties
 from lunette.op import Arithmetic, Case, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import Pool, check_ties
+from lunette.ops.windowed import Windows
 from lunette.window import Shape, Window, flag, spatial_axes
 
 
@@ -34,6 +36,15 @@ def _window(shapes: Shapes) -> Window:
     window = Window.whole(len(shapes[0]) - 1)
     window.out(shapes[0][1:])
     return window
+
+
+def _draw(cls: type[Pool], rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+    options = {"spatial": d, **chance.options(cls.draws, cls.name, rng, d, limits)}
+    return Case(((*chance.lead(rng), *chance.ints(rng, d, 1, chance.SIZES[d])),), options)
+
+
+def _one_window(x: Shape) -> Case:
+    return Case((x,), {"spatial": len(x) - 2})
 
 
 _CASES: Mapping[str, Case] = {
@@ -53,6 +64,8 @@ class GlobalAvgPool(AvgPool):
     keepdims: bool = True
 
     name: ClassVar[str] = "global_avg_pool"
+    windows: ClassVar[Windows] = "whole"
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"keepdims": chance.often}
     monotone: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = _CASES
 
@@ -72,6 +85,14 @@ class GlobalAvgPool(AvgPool):
         kept = Pool.shape(self, *shapes)
         return kept if self.keepdims else kept[:1]
 
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        return _draw(cls, rng, d, limits)
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return _one_window(x)
+
 
 @dataclass(frozen=True, slots=True)
 class GlobalMaxPool(MaxPool):
@@ -80,6 +101,8 @@ class GlobalMaxPool(MaxPool):
     keepdims: bool = True
 
     name: ClassVar[str] = "global_max_pool"
+    windows: ClassVar[Windows] = "whole"
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"keepdims": chance.often, "ties": chance.ties}
     cases: ClassVar[Mapping[str, Case]] = {
         **_CASES,
         "ties_first": case((2, 3, 3), spatial=2, ties="first"),
@@ -104,6 +127,14 @@ class GlobalMaxPool(MaxPool):
     def shape(self, *shapes: Shape | None) -> Shape:
         kept = Pool.shape(self, *shapes)
         return kept if self.keepdims else kept[:1]
+
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        return _draw(cls, rng, d, limits)
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return _one_window(x)
 
 
 def global_avg_pool(

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, ShapeError, error_context
 from lunette.number import Array, cells_in, total, zero_of
 from lunette.op import Case, Kernels, Shapes, apply
@@ -95,7 +95,7 @@ class Take(Moved):
         x, places = shapes
         assert x is not None and places is not None
         before, behind = self.sizes(x)
-        return Kernels(_native.take(dtype.char, before, x[self.axis], behind, places[0]))
+        return Kernels(core.take(dtype.char, before, x[self.axis], behind, places[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Put(Moved):
         x, places = shapes
         assert x is not None and places is not None
         before, behind = self.sizes(x)
-        return Kernels(_native.put(dtype.char, before, self.n, behind, places[0]))
+        return Kernels(core.put(dtype.char, before, self.n, behind, places[0]))
 
 
 def check_places(places: Array, n: int) -> None:
