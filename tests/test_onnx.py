@@ -172,6 +172,17 @@ def test_arithmetic_on_shapes_is_folded() -> None:
     assert len(graph.nodes) == 2 and graph.nodes[1].shape == (7, 3)
 
 
+def test_inputs_that_say_nothing_may_be_there() -> None:
+    none = np.zeros(0, np.float32)
+    m = model(
+        node("Resize", ["x", "roi", "empty", "sizes"], ["a"]),
+        node("Dropout", ["a", "ratio"], ["y"]),
+        inputs={"x": (1, 1, 2)},
+        constants={"roi": none, "empty": none, "sizes": [1, 1, 4], "ratio": np.float32(0.5)},
+    )
+    assert ln.from_onnx(m).compile()(np.array([[[1, 2]]], np.float32)).tolist() == [[[1, 1, 2, 2]]]
+
+
 # ---- what is refused
 
 
@@ -226,6 +237,23 @@ REFUSALS: dict[str, tuple[Any, str]] = {
         model(RELU, kind=TensorProto.FLOAT8E5M2),
         "[NX6] needs data of floats; got input 'x' of FLOAT8E5M2. Data are floats, integers may be shapes, axes and "
         "indices: convert it to float32.",
+    ),
+    "integers that wrap around": (
+        model(
+            node("Add", ["c", "c"], ["s"]),
+            node("Cast", ["s"], ["t"], to=TensorProto.INT64),
+            node("Reshape", ["x", "t"], ["y"]),
+            constants={"c": np.asarray([200], np.uint8)},
+        ),
+        "from_onnx, node 'Add 0' (Add) [NX6] needs integers of UINT8; got [400].",
+    ),
+    "integers that are none": (
+        model(
+            node("ReduceMean", ["c"], ["s"], keepdims=0),
+            node("Reshape", ["x", "s"], ["y"]),
+            constants={"c": np.asarray([1, 2])},
+        ),
+        "from_onnx, node 'ReduceMean 0' (ReduceMean) [NX6] needs integers of 64 bits; got [Fraction(3, 2)].",
     ),
     "a name that nobody makes": (
         model(node("Relu", ["z"], ["y"])),

@@ -31,6 +31,7 @@ def read_identity(n: Call) -> Any:
 
 def read_dropout(n: Call) -> Any:
     n.real("ratio", 0.5)
+    n.maybe(1)  # as an input; it says nothing where nothing is trained
     n.attribute("seed", "INT", 0)
     if n.opset >= 12 and n.number(2, "training_mode"):
         hint = "Export the model for inference: model.eval()."

@@ -29,6 +29,7 @@ from lunette.onnx.value import (
     DoubleError,
     Reading,
     Value,
+    check_range,
     computed_in,
     gone,
     value_of,
@@ -53,6 +54,10 @@ def read(source: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Grap
         except DoubleError:
             READING.set(Reading(DOUBLE))
             return _Reader(model, folder, shapes).graph
+        except LunetteError as error:
+            if not error.who.startswith("from_onnx") and error.who != "lunette":
+                error.who = f"from_onnx, {error.who}"
+            raise
 
 
 class _Reader:
@@ -174,7 +179,11 @@ class _Reader:
             got = f"{len(node.output)} results of {node.op_type}"
             raise ArgumentError("NX11", f"{len(results)} results", got, "The others are not computed.")
         first = next((v.type for v in call.inputs if v is not None), "FLOAT")
-        return [v if isinstance(v, Value | Absent) else Value(v, first) for v in results]
+        values = [v if isinstance(v, Value | Absent) else Value(v, first) for v in results]
+        for v in values:
+            if isinstance(v, Value):
+                check_range(v)
+        return values
 
     def _read(self, name: str) -> Value | None:
         if not name:

@@ -222,13 +222,13 @@ def read_resize(n: Call) -> Any:
 
 
 def _told(n: Call, scales_at: int, sizes_at: int | None) -> tuple[list[float], list[int] | None]:
-    """Scales, or sizes: the one that is given and has cells."""
+    """Scales, or sizes: the one that is given and has cells. The roi in front of them may be anything."""
+    n.maybe(1)
     sizes = None if sizes_at is None else n.whole(sizes_at, "sizes")
-    if sizes:
-        return [], list(sizes)
-    if n.maybe(scales_at) is None:
-        raise refuse("scales or sizes", "neither", "The model is damaged.")
-    return n.known(scales_at, "scales").ravel().tolist(), None
+    scales = [] if n.maybe(scales_at) is None else n.known(scales_at, "scales").ravel().tolist()
+    if bool(sizes) == bool(scales):
+        raise refuse("scales or sizes", "both" if sizes else "neither", "One of them is left out, or empty.")
+    return ([], list(sizes)) if sizes else (scales, None)
 
 
 READERS: Final[dict[str, tuple[Reader, str]]] = {

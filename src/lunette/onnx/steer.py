@@ -130,14 +130,7 @@ def _known_as(value: Value, kind: str) -> Known:
         raise ArgumentError("NX6", "finite numbers to convert to integers", "infinities or NaN", "They have none.")
     spend(cells.size, True)
     whole = np.asarray(np.frompyfunc(int, 1, 1)(cells), object) if cells.size else cells.astype(object)
-    return _checked_range(known(whole), kind)
-
-
-def _checked_range(cells: Known, kind: str) -> Known:
-    info = np.iinfo(STORED[kind])
-    if any(not info.min <= v <= info.max for v in cells.flat):
-        raise ArgumentError("NX6", f"integers of {kind}", "others", "What they become is not defined.")
-    return cells
+    return known(whole)
 
 
 def _variable_as(x: Var, old: str, kind: str) -> Any:

@@ -20,7 +20,7 @@ from lunette.errors import ArgumentError, shown
 from lunette.graph.graph import Graph
 from lunette.graph.nodes import Var
 from lunette.number import OBJECT, Array
-from lunette.onnx.file import FLOATS, INTEGERS, array_of, type_name
+from lunette.onnx.file import FLOATS, INTEGERS, STORED, array_of, type_name
 from lunette.op import Op, apply, resolve
 from lunette.ops.glue import shape_of
 from lunette.window import Shape
@@ -83,9 +83,9 @@ Data = Known | Var
 
 
 def known(cells: Any) -> Known:
-    """An array as a known value; integers are within 64 bits, whatever they are computed from."""
+    """An array as a known value; integers are whole and within 64 bits, whatever they are computed from."""
     array = np.asarray(cells)
-    if array.dtype == OBJECT and any(not -MOST_INTEGER < v < MOST_INTEGER for v in array.flat):
+    if array.dtype == OBJECT and any(type(v) is not int or not -MOST_INTEGER < v < MOST_INTEGER for v in array.flat):
         raise ArgumentError("NX6", "integers of 64 bits", shown(array.ravel().tolist()), "They count cells.")
     return array.view(Known)
 
@@ -104,6 +104,17 @@ class Value:
     data: Data
     type: str
     """The element type that the model says, by ONNX's name."""
+
+
+def check_range(value: Value) -> None:
+    """Rule NX6: known integers are those of their type, which others would wrap around."""
+    if isinstance(value.data, Var) or value.data.dtype != OBJECT or not value.data.size:
+        return
+    kind = STORED[value.type] if value.type in INTEGERS else np.dtype(np.int64)
+    least, most = (0, 1) if value.type == "BOOL" else (np.iinfo(kind).min, np.iinfo(kind).max)
+    if not least <= value.data.min() <= value.data.max() <= most:
+        got = f"{shown(value.data.ravel().tolist())}"
+        raise ArgumentError("NX6", f"integers of {value.type}", got, "What they become is not the same everywhere.")
 
 
 @dataclass(frozen=True, slots=True)
