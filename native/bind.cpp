@@ -566,7 +566,7 @@ void inside(const Sizes& shape, i64 offset, const Sizes& strides, i64 count) {
 void bind_glue(nb::module_& m) {
     m.def("unary", [](char code, const std::string& name, i64 count, double parameter) {
         auto kind = named<Unary>(name, {"neg", "relu", "leaky_relu", "sigmoid", "tanh", "exp", "log", "sqrt", "abs",
-                                        "sign", "power", "copy"});
+                                        "sign", "power", "copy", "erf", "bell", "floor"});
         fits(count >= 0);
         return with_type(code, [=](auto zero) {
             using T = decltype(zero);
@@ -577,7 +577,7 @@ void bind_glue(nb::module_& m) {
     }, "code"_a, "name"_a, "count"_a, "parameter"_a = 0.0, "(x, y)");
 
     m.def("binary", [](char code, const std::string& name, const Sizes& x_shape, const Sizes& y_shape) {
-        auto kind = named<Binary>(name, {"add", "sub", "mul", "div", "maximum", "minimum", "gate", "equal"});
+        auto kind = named<Binary>(name, {"add", "sub", "mul", "div", "maximum", "minimum", "gate", "equal", "pow"});
         const i64 n = product(x_shape), m = product(y_shape);
         return with_type(code, [=, walk = broadcast(x_shape, y_shape)](auto zero) {
             using T = decltype(zero);
@@ -675,6 +675,26 @@ void bind_glue(nb::module_& m) {
             });
         });
     }, "code"_a, "outer"_a, "inners"_a, "(x1, ..., xn, y); not in place");
+
+    m.def("take", [](char code, i64 outer, i64 size, i64 inner, i64 count) {
+        fits(count >= 0);
+        return with_type(code, [=, n = product({outer, size, inner}), m = product({outer, count, inner})](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(n), in<i64>(count), out<T>(m)}, [=](Args a) {
+                take<T>(outer, size, inner, count, a[0], a[1], a[2]);
+            });
+        });
+    }, "code"_a, "outer"_a, "size"_a, "inner"_a, "count"_a, "(x, places, y); not in place");
+
+    m.def("put", [](char code, i64 outer, i64 size, i64 inner, i64 count) {
+        fits(count >= 0);
+        return with_type(code, [=, n = product({outer, size, inner}), m = product({outer, count, inner})](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(m), in<i64>(count), out<T>(n)}, [=](Args a) {
+                put<T>(outer, size, inner, count, a[0], a[1], a[2]);
+            });
+        });
+    }, "code"_a, "outer"_a, "size"_a, "inner"_a, "count"_a, "(g, places, y); not in place");
 
     m.def("one_hot", [](char code, i64 outer, i64 classes, i64 inner) {
         return with_type(code, [=, n = product({outer, classes, inner}), labels = product({outer, inner})](auto zero) {

@@ -16,6 +16,21 @@ Lanes<T> all(T s) {
     return splat<lanes<T>>(s);
 }
 
+// A function of numbers, for which there is no vector code.
+template <class T, class F>
+Lanes<T> each_lane(Lanes<T> x, F f) {
+    for (int l = 0; l < lanes<T>; ++l) x[l] = f(x[l]);
+    return x;
+}
+
+// 2/sqrt(pi) * exp(-x*x), where the rounding of the square is made good: it costs as many ulps as the square is large.
+template <class T>
+T bell_of(T x) {
+    const double wide = x, square = wide * wide, rest = std::fma(wide, wide, -square);
+    const double y = 1.1283791670955125739 * std::exp(-square);
+    return static_cast<T>(y == 0 || !(rest == rest) ? y : y - y * rest);
+}
+
 template <class T>
 Lanes<T> relu_of(Lanes<T> x) {
     return x < T(0) ? Lanes<T>{} : x;  // -0 stays -0
@@ -139,6 +154,9 @@ void unary(Unary name, i64 count, T parameter, const T* x, T* y) {
         case Unary::copy:
             if (x == y) return;
             return run(cheap_grain, [](V v) { return v; });  // memcpy would pass by the caches where it is long
+        case Unary::erf: return run(dear_grain, [](V v) { return each_lane<T>(v, [](T c) { return std::erf(c); }); });
+        case Unary::bell: return run(dear_grain, [](V v) { return each_lane<T>(v, bell_of<T>); });
+        case Unary::floor: return run(cheap_grain, [](V v) { return each_lane<T>(v, [](T c) { return std::floor(c); }); });
     }
 }
 
@@ -156,6 +174,11 @@ void binary(Binary name, const Walk& walk, const T* x, const T* y, T* z) {
         case Binary::minimum: return run([](V a, V b) { return (a <= b) | (a != a) ? a : b; });
         case Binary::gate: return run([](V a, V t) { return a > T(0) ? t : a <= T(0) ? V{} : a; });
         case Binary::equal: return run([](V a, V b) { return a == b ? all(T(1)) : either_nan(a, b) ? a + b : V{}; });
+        case Binary::pow:
+            return run([](V a, V b) {
+                for (int l = 0; l < lanes<T>; ++l) a[l] = std::pow(a[l], b[l]);
+                return a;
+            });
     }
 }
 

@@ -12,8 +12,8 @@ inline constexpr i64 sum_block = 512;
 
 enum class Ties { first, all, split };
 enum class Mean { inside, count, divisor };
-enum class Unary { neg, relu, leaky_relu, sigmoid, tanh, exp, log, sqrt, abs, sign, power, copy };
-enum class Binary { add, sub, mul, div, maximum, minimum, gate, equal };
+enum class Unary { neg, relu, leaky_relu, sigmoid, tanh, exp, log, sqrt, abs, sign, power, copy, erf, bell, floor };
+enum class Binary { add, sub, mul, div, maximum, minimum, gate, equal, pow };
 enum class Reduction { sum, mean, max };
 
 // A max pool that keeps, for each window, the number of its first winner among its cells, and derivatives made of that alone.

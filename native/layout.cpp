@@ -240,6 +240,52 @@ void one_hot(i64 outer, i64 classes, i64 inner, const i64* labels, T* y) {
     });
 }
 
+static void check_places(i64 size, i64 count, const i64* places) {
+    for (i64 k = 0; k < count; ++k)
+        if (places[k] < 0 || places[k] >= size)
+            throw std::domain_error("place " + std::to_string(places[k]) + " is not in 0.." + std::to_string(size - 1));
+}
+
+template <class T>
+void take(i64 outer, i64 size, i64 inner, i64 count, const T* x, const i64* places, T* y) {
+    check_places(size, count, places);
+    parallel_parts(outer, outer * count * inner, [=](i64 begin, i64 end) {
+        for (i64 o = begin; o < end; ++o)
+            for (i64 k = 0; k < count; ++k)
+                copy_run(x + (o * size + places[k]) * inner, y + (o * count + k) * inner, inner);
+    });
+}
+
+// Sums carry their rounding errors along (Neumaier), so that they are as good as short ones however long they are.
+template <class T>
+void put(i64 outer, i64 size, i64 inner, i64 count, const T* g, const i64* places, T* y) {
+    check_places(size, count, places);
+    std::vector<i64> first(size + 1), takers(count);
+    for (i64 k = 0; k < count; ++k) ++first[places[k] + 1];
+    for (i64 p = 0; p < size; ++p) first[p + 1] += first[p];
+    std::vector<i64> next(first.begin(), first.end() - 1);
+    for (i64 k = 0; k < count; ++k) takers[next[places[k]]++] = k;
+    parallel_parts(outer * size, outer * (size + count) * inner, [&](i64 begin, i64 end) {
+        for (i64 r = begin; r < end; ++r) {
+            const i64 p = r % size, from = first[p], to = first[p + 1];
+            const T* rows = g + (r / size) * count * inner;
+            for (i64 i = 0; i < inner; ++i) {
+                T sum = from < to ? rows[takers[from] * inner + i] : T(0), lost = 0;
+                for (i64 k = from + 1; k < to; ++k) {
+                    const T t = rows[takers[k] * inner + i], s = sum + t, back = s - sum;
+                    lost += (sum - (s - back)) + (t - back);
+                    sum = s;
+                }
+                y[r * inner + i] = lost != 0 && lost == lost ? sum + lost : sum;
+            }
+        }
+    });
+}
+
+template void take<float>(i64, i64, i64, i64, const float*, const i64*, float*);
+template void take<double>(i64, i64, i64, i64, const double*, const i64*, double*);
+template void put<float>(i64, i64, i64, i64, const float*, const i64*, float*);
+template void put<double>(i64, i64, i64, i64, const double*, const i64*, double*);
 template void strided_copy<float>(const Walk&, const float*, float*);
 template void strided_copy<double>(const Walk&, const double*, double*);
 template void filled_copy<float>(const Walk&, const float*, i64, i64, float, float*);

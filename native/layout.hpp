@@ -52,5 +52,12 @@ void concat(i64 outer, const std::vector<i64>& inners, const T* const* x, T* y);
 // y[outer][classes][inner]: 1 where the label says so. Throws std::domain_error for a label that is no class.
 template <class T>
 void one_hot(i64 outer, i64 classes, i64 inner, const i64* labels, T* y);
+// y[outer][count][inner]: the cells of x[outer][size][inner] at some places of its middle axis. Throws std::domain_error
+// for a place that is none.
+template <class T>
+void take(i64 outer, i64 size, i64 inner, i64 count, const T* x, const i64* places, T* y);
+// Its adjoint: y[outer][size][inner], at each place the sum of the cells of g that were taken there.
+template <class T>
+void put(i64 outer, i64 size, i64 inner, i64 count, const T* g, const i64* places, T* y);
 
 }  // namespace lunette

@@ -15,6 +15,7 @@ from lunette.graph.nodes import Node
 from lunette.op import Op, apply
 from lunette.ops.derivative import vjp_of
 from lunette.ops.glue import Layout
+from lunette.ops.take import Put
 from test_errors import refused
 
 ln: Any = lunette  # wrong types are the point of this file
@@ -445,11 +446,36 @@ def test_g2_types_of_nodes() -> None:
     )
 
 
+def test_r6_places_are_those_of_an_axis() -> None:
+    x = np.zeros((2, 3))
+    refused(
+        lambda: ln.take(x, [0, 3], 1),
+        ln.ArgumentError,
+        "take [R6] needs places in 0..2; got places from 0 to 3. They count from the first cell.",
+    )
+    refused(
+        lambda: ln.take(x, [[0]], 1),
+        ln.ShapeError,
+        "take [R6] needs places in a row; got shape (1, 1). Reshape them, and the result.",
+    )
+    refused(
+        lambda: apply(Put, (x, np.array([0])), "fast", 1, 3),
+        ln.ShapeError,
+        "put [R6] needs a place for each cell of an axis, and n >= 0; got (2, 3), (1,), n=3. One each.",
+    )
+
+
 def test_g3_inputs_have_names() -> None:
+    for name in ("", "two\nlines", 3):
+        refused(
+            lambda name=name: ln.Graph().input((2,), name=name),  # type: ignore[misc]
+            ln.ArgumentError,
+            f"Graph.input [G3] needs a name of its own that can be printed; got name={name!r}. Or leave it out.",
+        )
     refused(
         lambda: g.input((2,), name="x"),
         ln.ArgumentError,
-        "Graph.input [G3] needs a name of its own, an identifier; got name='x'. Or leave it out.",
+        "Graph.input [G3] needs a name of its own that can be printed; got name='x'. Or leave it out.",
     )
     refused(
         lambda: g.input(3),

@@ -87,14 +87,16 @@ ORDER = [
     "arithmetic",
     "spec explain graph page",
     "dialects",
-    "torch jax",
+    "torch jax onnx",
     "conform",
     "strategies",
     "__init__",
     "bench demo",
     "cli",
 ]
-PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "torch", "jax", "conform", "bench", "demo")
+PACKAGES = tuple(
+    ["number", "ops", "array", "arithmetic", "graph", "dialects", "torch", "jax", "onnx", "conform", "bench", "demo"]
+)
 
 
 def room_of(path: Path) -> str:

@@ -41,6 +41,8 @@ from lunette.graph.program import Program as Program
 from lunette.graph.rules import rules as rules
 from lunette.number import Dual as Dual
 from lunette.number import Interval as Interval
+from lunette.onnx import from_onnx as from_onnx
+from lunette.onnx import to_onnx as to_onnx
 from lunette.ops import adaptive_avg_pool as adaptive_avg_pool
 from lunette.ops import adaptive_max_pool as adaptive_max_pool
 from lunette.ops import avg_pool as avg_pool
@@ -60,6 +62,8 @@ from lunette.ops.binary import sub as sub
 from lunette.ops.broadcast import broadcast_to as broadcast_to
 from lunette.ops.broadcast import sum as sum
 from lunette.ops.concat import concat as concat
+from lunette.ops.erf import erf as erf
+from lunette.ops.floor import floor as floor
 from lunette.ops.layout import flatten as flatten
 from lunette.ops.layout import reshape as reshape
 from lunette.ops.layout import transpose as transpose
@@ -73,9 +77,11 @@ from lunette.ops.norm import log_softmax as log_softmax
 from lunette.ops.norm import softmax as softmax
 from lunette.ops.pad import pad as pad
 from lunette.ops.pad import slice as slice
+from lunette.ops.power import pow as pow
 from lunette.ops.power import power as power
 from lunette.ops.reduce import max as max
 from lunette.ops.reduce import mean as mean
+from lunette.ops.take import take as take
 from lunette.ops.unary import abs as abs
 from lunette.ops.unary import exp as exp
 from lunette.ops.unary import leaky_relu as leaky_relu
@@ -185,10 +191,13 @@ __all__ = [
     "cross_entropy",
     "diff",
     "div",
+    "erf",
     "error_bound",
     "exp",
     "explain",
     "flatten",
+    "floor",
+    "from_onnx",
     "from_torch",
     "get_num_threads",
     "global_avg_pool",
@@ -223,6 +232,7 @@ __all__ = [
     "one_hot",
     "output_shape",
     "pad",
+    "pow",
     "power",
     "relu",
     "reshape",
@@ -239,7 +249,9 @@ __all__ = [
     "stop_gradient",
     "sub",
     "sum",
+    "take",
     "tanh",
+    "to_onnx",
     "trace",
     "transpose",
     "ulps",

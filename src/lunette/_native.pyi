@@ -147,6 +147,12 @@ def strided_copy(code: str, shape: Sequence[int], from_offset: int, from_strides
 def concat(code: str, outer: int, inners: Sequence[int]) -> Task:
     """(x1, ..., xn, y); not in place"""
 
+def take(code: str, outer: int, size: int, inner: int, count: int) -> Task:
+    """(x, places, y); not in place"""
+
+def put(code: str, outer: int, size: int, inner: int, count: int) -> Task:
+    """(g, places, y); not in place"""
+
 def one_hot(code: str, outer: int, classes: int, inner: int) -> Task:
     """(labels, y)"""
 

@@ -22,6 +22,7 @@ from lunette.array import lookup
 from lunette.conform.command import conform, diff
 from lunette.errors import error_context, meant
 from lunette.number import Array
+from lunette.onnx.command import GRAPH, SHAPES, import_model, read_graph, stem_of
 from lunette.op import parameters_of
 from lunette.ops import ALL
 from lunette.threads import MOST_THREADS
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(conform)
 app.command()(diff)
+app.command("import")(import_model)
 out = Console()
 BACKENDS = ("torch", "jax", "onnx", "onnxruntime", "openvino", "tinygrad", "sympy")
 
@@ -197,6 +199,9 @@ def bench(
     bridges: Annotated[
         bool, typer.Option("--bridges", help="only lunette inside of other frameworks, beside their own operators")
     ] = False,
+    onnx: Annotated[
+        Path | None, typer.Option(help="only the ONNX models of this folder: what works on each, beside ONNX Runtime")
+    ] = None,
 ) -> None:
     """Measure lunette beside PyTorch, JAX, ONNX Runtime and OpenVINO, on the same data in the same run.
 
@@ -218,6 +223,11 @@ def bench(
         from lunette.bench import bridges as inside
 
         inside.show(wide, threads)
+        return
+    if onnx is not None:
+        from lunette.bench import files
+
+        files.show(onnx, wide)
         return
     if show is not None:
         run = Run.load(show)
@@ -308,34 +318,37 @@ def _measure_all(session: Any, asked: Sequence[Any]) -> None:
 
 @app.command()
 def draw(
-    file: Annotated[Path, typer.Argument(help="a graph that graph.save(FILE) wrote")],
+    file: Annotated[Path, typer.Argument(help=GRAPH)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="default: FILE with the ending .svg")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help=SHAPES)] = None,
 ) -> None:
-    """Draw a saved graph: every node with its operator, options, shape and weights, as an SVG picture.
+    """Draw a graph: every node with its operator, options, shape and weights, as an SVG picture.
 
     lunette draw model.json -o model.svg
+    lunette draw net.onnx --shape x=1,3,32,32
     """
     _check_svg(output, "--output")
-    graph = ln.load(file)
-    target = output or file.with_suffix(".svg")
+    graph = read_graph(file, shape)
+    target = output or stem_of(file).with_suffix(".svg")
     target.write_text(graph.to_svg(), encoding="utf-8")
     out.print(f"wrote {target}: {graph!r}", soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command()
 def profile(
-    file: Annotated[Path, typer.Argument(help="a graph that graph.save(FILE) wrote")],
+    file: Annotated[Path, typer.Argument(help=GRAPH)],
     threads: Annotated[
         int | None, typer.Option(min=1, max=MOST_THREADS, help="default: as many as lunette uses anyway")
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="runs; the median of each step is shown")] = 21,
     top: Annotated[int | None, typer.Option(min=1, help="only the steps that take longest, longest first")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help=SHAPES)] = None,
 ) -> None:
-    """Compile a saved graph, run it on random numbers (labels are 0), and print what each step costs, and the memory.
+    """Compile a graph, run it on random numbers (labels are 0), and print what each step costs, and the memory.
 
     lunette profile model.json --threads 1 --repeat 50
     """
-    graph = ln.load(file)
+    graph = read_graph(file, shape)
     random = np.random.default_rng(0)
     inputs = [
         random.standard_normal(n.shape).astype(n.dtype) if n.dtype.kind == "f" else np.zeros(n.shape, n.dtype)

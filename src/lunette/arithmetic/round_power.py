@@ -20,7 +20,7 @@ from lunette.arithmetic.exact import FAR, nearest_of_balls, round_fraction, unpr
 from lunette.arithmetic.rounded import Task, nearest_everywhere
 from lunette.arithmetic.sums import nearest
 from lunette.number import Array
-from lunette.ops.power import Power
+from lunette.ops.power import Pow, Power
 
 FACTORS = 64
 
@@ -36,6 +36,21 @@ def _(op: Power, task: Task, *arrays: Array | None) -> Array:
     y = nearest(plain, task.dtype).copy()
     usual = np.isfinite(x) & (x != 0) & ((x > 0) | (p.denominator == 1))
     y[usual] = [nearest_power(v, p, task.dtype) for v in x[usual].tolist()]
+    return y
+
+
+@nearest_everywhere.register(Pow)
+def _(op: Pow, task: Task, *arrays: Array | None) -> Array:
+    x, p = arrays
+    assert x is not None and p is not None
+    plain, forward = np.empty(task.resolved.out), task.kernels(op).forward
+    assert forward is not None
+    forward(x, p, plain)  # of zeros, infinities, NaN, and roots of negative numbers, as above
+    y = nearest(plain, task.dtype).copy()
+    x, p = np.broadcast_arrays(x, p)
+    usual = np.isfinite(x) & (x != 0) & np.isfinite(p) & (p != 0) & ((x > 0) | (np.floor(p) == p))
+    powers = zip(x[usual].tolist(), p[usual].tolist(), strict=True)
+    y[usual] = [nearest_power(v, Fraction(q), task.dtype) for v, q in powers]
     return y
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from lunette.array import lookup
 from lunette.errors import LunetteError, ShapeError, shown
@@ -102,14 +102,38 @@ class Meaning:
         """The first way in which two meanings of one operator differ: "size", "taps", "divisor" or "rule"."""
         if self.out != other.out:
             return "size"
-        for a, b, n, m in zip(self.window.axes, other.window.axes, self.space, self.out, strict=True):
-            if a != b and any(_reach(a, o, n) != _reach(b, o, n) for o in range(m)):
+        axes = list(zip(self.window.axes, other.window.axes, self.space, self.out, strict=True))
+        for a, b, n, m in axes:
+            if not _start_alike(a, b) and any(_reach(a, o, n) != _reach(b, o, n) for o in range(m)):
                 return "taps"
         if self.divisor is not None and other.divisor is not None and self.divisor != other.divisor:
             mine, theirs = self.divisor, other.divisor
-            if any(mine.at(o, self.space) != theirs.at(o, other.space) for o in self.cells()):
+            rims = [_rim(a, b, n, m) for a, b, n, m in axes]
+            if prod(map(len, rims)) > MOST_CELLS:  # to compare them would take too long
+                return "divisor"
+            if any(mine.at(o, self.space) != theirs.at(o, other.space) for o in product(*rims)):
                 return "divisor"
         return "rule" if _other(self.options) != _other(other.options) else None
+
+
+MOST_CELLS: Final = 1 << 20
+
+
+def _start_alike(a: Geometry, b: Geometry) -> bool:
+    """Whether windows read the same cells, since they differ in nothing but what is behind the last one."""
+    if not isinstance(a, Axis) or not isinstance(b, Axis):
+        return a == b
+    return (a.kernel, a.stride, a.dilation, a.lo) == (b.kernel, b.stride, b.dilation, b.lo)
+
+
+def _rim(a: Geometry, b: Geometry, n: int, m: int) -> Sequence[int]:
+    """Output cells that stand for all: those whose windows reach beyond an end, and one of the others, all alike."""
+    if not isinstance(a, Axis) or not _start_alike(a, b):
+        return range(m)
+    first, last = min(-(-a.lo // a.stride), m), min(max((n + a.lo - a.span) // a.stride + 1, 0), m)
+    if first >= last or first + m - last > MOST_CELLS:
+        return range(m)
+    return [*range(first), first, *range(last, m)]
 
 
 def _reach(axis: Geometry, o: int, n: int) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ A graph is well formed by construction. Whatever makes one otherwise (a parser, 
 |------|----------------------------------------------------------------------------------------------|
 | G1   | every input of a node is an earlier node                                                     |
 | G2   | shape and dtype of a node are what its operator gives for the shapes and dtypes of its inputs |
-| G3   | inputs have names that differ, and sizes >= 0                                                |
+| G3   | inputs have names that differ and can be printed, and sizes >= 0                             |
 | G4   | a constant has the shape and dtype that its node says                                        |
 | G5   | outputs are nodes of the graph; computing needs at least one                                 |
 | G6   | values decide nothing while a graph is built                                                 |
@@ -188,8 +188,10 @@ class Nodes:
         """A new input."""
         with error_context("Graph.input"):
             name = self.unused(f"x{len(self.inputs)}") if name is None else name
-            if not isinstance(name, str) or not name.isidentifier() or name in [n.name for n in self.inputs]:
-                raise ArgumentError("G3", "a name of its own, an identifier", f"name={shown(name)}", "Or leave it out.")
+            taken = [n.name for n in self.inputs]
+            if not isinstance(name, str) or not name or not name.isprintable() or name in taken:
+                need = "a name of its own that can be printed"
+                raise ArgumentError("G3", need, f"name={shown(name)}", "Or leave it out.")
             if not is_sequence(shape):
                 raise DTypeError("G3", "a shape as a tuple", f"shape={shown(shape)}", "Write (n,) for one axis.")
             sizes = tuple(integer("a size", n) for n in shape)

@@ -5,7 +5,8 @@
     return %1
 
 Options are written as Python literals, those that are not as the operator has them by default. Constants of up to 16
-cells are written out; larger ones are named (`constant("c2")`), and reading the text needs their arrays.
+cells are written out; larger ones are named (`constant("c2")`), and reading the text needs their arrays. A node
+that has a label ends in `  # "label"`.
 """
 
 from __future__ import annotations
@@ -64,8 +65,17 @@ def options_of(kind: type[Op]) -> dict[str, Any]:
 
 def write(graph: Nodes) -> str:
     """The whole graph."""
-    lines = [f"%{at} : {n.short} = {line(graph, at)}" for at, n in enumerate(graph.nodes)]
+    lines = [f"%{at} : {n.short} = {line(graph, at)}{_comment(n)}" for at, n in enumerate(graph.nodes)]
     return "\n".join([*lines, f"return {', '.join(f'%{i}' for i in graph.outputs)}".strip()])
+
+
+def _comment(n: Node) -> str:
+    return f"  # {quoted(n.label)}" if n.label else ""
+
+
+def quoted(name: str) -> str:
+    """A name as a literal in double quotes."""
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def named_constants(graph: Nodes) -> dict[str, Array]:
@@ -77,7 +87,7 @@ def line(graph: Nodes, at: int) -> str:
     """What one node computes."""
     n = graph.nodes[at]
     if n.name is not None:
-        return f'input("{n.name}")'
+        return f"input({quoted(n.name)})"
     if n.value is not None:
         return f"constant({literal(n.value) if n.value.size <= INLINE else chr(34) + f'c{at}' + chr(34)})"
     assert n.kind is not None
@@ -117,7 +127,9 @@ def literal(value: Array) -> str:
 
 # ---- reading
 
-_LINE: Final = re.compile(r"%([0-9]+) : (f32|f64|i64)\[((?:[0-9]+(?:,[0-9]+)*)?)\] = ([a-z_0-9]+)\((.*)\)")
+_LINE: Final = re.compile(
+    r"%([0-9]+) : (f32|f64|i64)\[((?:[0-9]+(?:,[0-9]+)*)?)\] = ([a-z_0-9]+)\((.*?)\)" r'(?:  # (".*"))?'
+)
 _RETURN: Final = re.compile(r"return(?: (%[0-9]+(?:, %[0-9]+)*))?")
 _OPERAND: Final = re.compile(r"(%[0-9]+|None)(?:, |$)")
 DIGITS: Final = 30
@@ -181,6 +193,7 @@ def _read_node(graph: Nodes, row: int, found: re.Match[str], constants: Mapping[
     axes = len(operands[0].shape) if operands and operands[0] is not None else 0
     if "spatial" in names and given[-1] is None and axes >= 2:
         given = kind.told(axes - 2, given)  # texts that do not say it are older than rule W13, and mean this
+    graph.label = "" if found[6] is None else str(_literal(found[6], row))
     made = graph.apply(kind, operands, given)
     if made.shape != shape or made.dtype != dtype:
         got = f"line {row + 1} says {found[2]}{list(shape)}"

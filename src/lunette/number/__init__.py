@@ -24,8 +24,11 @@ Each module imports those before it only: kinds (names, sums, quotients), roundi
 of numbers), interval, convert (options meet cells), analytic (exp, log, powers), dual, order (maxima).
 """
 
+from lunette.number.analytic import bell as bell
 from lunette.number.analytic import cannot as cannot
+from lunette.number.analytic import erf as erf
 from lunette.number.analytic import exp as exp
+from lunette.number.analytic import floor as floor
 from lunette.number.analytic import log as log
 from lunette.number.analytic import power as power
 from lunette.number.analytic import whole_power as whole_power

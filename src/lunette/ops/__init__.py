@@ -30,6 +30,8 @@ from lunette.ops.conv import Conv as Conv
 from lunette.ops.conv import conv as conv
 from lunette.ops.conv_transpose import ConvTranspose as ConvTranspose
 from lunette.ops.conv_transpose import conv_transpose as conv_transpose
+from lunette.ops.erf import Bell, Erf
+from lunette.ops.floor import Floor
 from lunette.ops.global_pool import GlobalAvgPool as GlobalAvgPool
 from lunette.ops.global_pool import GlobalMaxPool as GlobalMaxPool
 from lunette.ops.global_pool import global_avg_pool as global_avg_pool
@@ -44,10 +46,11 @@ from lunette.ops.max_pool import MaxPool as MaxPool
 from lunette.ops.max_pool import max_pool as max_pool
 from lunette.ops.norm import LogSoftmax, Softmax
 from lunette.ops.pad import Pad, Slice
-from lunette.ops.power import Power
+from lunette.ops.power import Pow, Power
 from lunette.ops.reduce import Max, Mean
 from lunette.ops.smooth_max_pool import SmoothMaxPool as SmoothMaxPool
 from lunette.ops.smooth_max_pool import smooth_max_pool as smooth_max_pool
+from lunette.ops.take import Put, Take
 from lunette.ops.unary import Abs, Exp, LeakyRelu, Log, Neg, Relu, Sigmoid, Sign, Sqrt, StopGradient, Tanh
 from lunette.ops.windowed import Windowed as Windowed
 
@@ -70,9 +73,10 @@ OWN: Final = frozenset(ALL)
 """Those of them that are lunette's own."""
 
 GLUE: Final[tuple[type[Glue], ...]] = (
-    *(Add, Sub, Mul, Div, Maximum, Minimum, Gate, Equal, Prefer),
+    *(Add, Sub, Mul, Div, Maximum, Minimum, Gate, Equal, Prefer, Pow),
     *(Neg, Relu, LeakyRelu, Sigmoid, Tanh, Exp, Log, Sqrt, Abs, Sign, Power, StopGradient),
-    *(MatMul, Reshape, Transpose, BroadcastTo, Pad, Slice, Concat),
+    *(Erf, Bell, Floor),
+    *(MatMul, Reshape, Transpose, BroadcastTo, Pad, Slice, Concat, Take, Put),
     *(Sum, Mean, Max, Softmax, LogSoftmax, OneHot),
 )
 """The operators between them."""

@@ -1,4 +1,4 @@
-"""Powers of single cells, with an exponent that is fixed.
+"""Powers of single cells, with an exponent that is fixed, or with an array of exponents.
 
 | rule | says                                                       |
 |------|------------------------------------------------------------|
@@ -21,11 +21,11 @@ import numpy as np
 
 from lunette import number, outward
 from lunette.errors import ArgumentError, shown
-from lunette.number import Array, Interval, Number, each, is_float, is_infinite, like, primal, zero_like
+from lunette.number import Array, Dual, Interval, Number, cannot, each, is_float, is_infinite, like, primal, zero_like
 from lunette.op import Case, Shapes, case
-from lunette.ops.binary import mul
+from lunette.ops.binary import Binary, mul, sub
 from lunette.ops.glue import make
-from lunette.ops.unary import Unary, check_number
+from lunette.ops.unary import Unary, check_number, log
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,43 @@ class Power(Unary):
 
     def parameter(self) -> float:
         return float(self.exponent)
+
+
+class Pow(Binary):
+    """X to the power y, cell by cell, as IEEE's pow has it; of exact numbers, and in boxes, for positive x."""
+
+    name: ClassVar[str] = "pow"
+    needs: ClassVar[str] = "exp"
+    positive: ClassVar[bool] = True
+
+    def cell(self, a: Number, b: Number) -> Number:
+        if isinstance(a, Dual) or isinstance(b, Dual):
+            x, y = Dual.of(a), Dual.of(b)
+            z = self.cell(x.value, y.value)
+            in_x = y.value * self.cell(x.value, y.value - like(1, y.value)) * x.slope
+            return Dual(z, in_x + z * number.log(x.value) * y.slope)
+        if isinstance(a, Interval) or isinstance(b, Interval):
+            base = Interval.of(a)
+            return (number.log(base) * Interval.of(b)).exp() if base.lo > 0 else Interval(-math.inf, math.inf)
+        if is_float(a) and is_float(b):
+            return type(a)(np.power(a, b))
+        if isinstance(a, flint.arb) or isinstance(b, flint.arb):
+            return flint.arb(a) ** flint.arb(b)
+        raise cannot("powers", a)
+
+    @classmethod
+    def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
+        return mul(t, mul(z, log(x))) if wrt else mul(t, mul(y, pow(x, sub(y, 1))))
+
+
+def pow(x: Any, y: Any) -> Any:
+    """X to the power y, both arrays, broadcast.
+
+    >>> import numpy as np, lunette as ln
+    >>> ln.pow(np.array([2.0, 9.0]), np.array([3.0, 0.5]))
+    array([8., 3.])
+    """
+    return make(Pow, (x, y))
 
 
 def power(x: Any, exponent: float) -> Any:
