@@ -94,7 +94,7 @@ ORDER = [
     "bench demo",
     "cli",
 ]
-PACKAGES = tuple(
+PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "torch", "jax", "onnx", "conform", "bench", "demo")
     ["number", "ops", "array", "arithmetic", "graph", "dialects", "torch", "jax", "onnx", "conform", "bench", "demo"]
 )
 
