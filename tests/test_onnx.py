@@ -172,6 +172,17 @@ def test_arithmetic_on_shapes_is_folded() -> None:
     assert len(graph.nodes) == 2 and graph.nodes[1].shape == (7, 3)
 
 
+def test_integers_divide_towards_zero() -> None:
+    constants = {"a": np.asarray([7, -7, 7, -7, 6]), "b": np.asarray([2, 2, -2, -2, -3])}
+    for made, wanted in (
+        (node("Div", ["a", "b"], ["y"]), [3, -3, -3, 3, -2]),
+        (node("Mod", ["a", "b"], ["y"]), [1, 1, -1, -1, 0]),
+        (node("Mod", ["a", "b"], ["y"], fmod=1), [1, -1, 1, -1, 0]),
+    ):
+        graph = ln.from_onnx(model(made, constants=constants, inputs={"x": (1,)}))
+        assert graph.compile()(np.zeros(1, np.float32)).tolist() == wanted
+
+
 def test_inputs_that_say_nothing_may_be_there() -> None:
     none = np.zeros(0, np.float32)
     m = model(

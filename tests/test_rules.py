@@ -27,6 +27,7 @@ from lunette.ops.derivative import Derivative, Jvp, Vjp, jvp_of, vjp_of
 from lunette.ops.glue import Glue
 from lunette.ops.loss import OneHot
 from lunette.ops.pool import Pool, View
+from lunette.ops.take import Put, Take
 from lunette.rules import MISSING, Interpretation, Rule
 from lunette.window import Shape, Window
 
@@ -35,9 +36,16 @@ Make = Callable[[int], Any]
 
 
 def cases_of(kind: type[Op]) -> Mapping[str, Case]:
-    """Those of the operator that it is a derivative of; labels have none of their own."""
+    """Those of the operator that it is a derivative of; operators of whole numbers, up to 2, have none of their own."""
     base = kind.origin_of()
-    return {"labels": case((2, 3), classes=3, axis=1)} if base is OneHot else base.cases
+    return COUNTED.get(base, base.cases)
+
+
+COUNTED: dict[type[Op], Mapping[str, Case]] = {
+    OneHot: {"labels": case((2, 3), classes=3, axis=1)},
+    Take: {"places": case((2, 3, 2), (4,), axis=1)},
+    Put: {"places": case((2, 4), (4,), axis=1, n=3)},
+}
 
 
 EVERY = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in kinds().values() for k, c in cases_of(kind).items()]
@@ -227,7 +235,8 @@ def test_joint_linearity(kind: type[Op], case: Case) -> None:
 @pytest.mark.parametrize("kind", [k for k in (*ALL, *GLUE) if not k.jointly_linear], ids=lambda k: k.name)
 def test_what_does_not_declare_it_is_not_jointly_linear(kind: type[Op]) -> None:
     """In x, at least, unless it is a constant."""
-    if kind.integers or kind.name in ("sign", "equal", "mul", "matmul"):  # constants; linear in each factor alone
+    if kind.integers or kind.name in ("sign", "equal", "mul", "matmul", "floor"):
+        # Constants; linear in each factor alone; the identity on the whole numbers that these are.
         return
     for c in cases_of(kind).values():
         p = exactly(kind, c)

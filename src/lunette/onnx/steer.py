@@ -14,7 +14,7 @@ import numpy as np
 from lunette.errors import ArgumentError, shown
 from lunette.graph.nodes import Var
 from lunette.number import OBJECT
-from lunette.onnx.file import FLOATS, INTEGERS, STORED
+from lunette.onnx.file import FLOATS, INTEGERS, STORED, type_name
 from lunette.onnx.value import (
     Call,
     DoubleError,
@@ -22,7 +22,6 @@ from lunette.onnx.value import (
     Reader,
     Value,
     computed_in,
-    element_type,
     integers,
     known,
     refuse,
@@ -102,7 +101,7 @@ def read_range(n: Call) -> Any:
 def read_cast(n: Call) -> Value:
     n.attribute("saturate", "INT", 1)
     n.attribute("round_mode", "STRING", "up")
-    return converted(n.value(0), element_type(n.integer("to")))
+    return converted(n.value(0), type_name(n.integer("to")))
 
 
 def read_cast_like(n: Call) -> Value:

@@ -20,7 +20,7 @@ from lunette.errors import ArgumentError, shown
 from lunette.graph.graph import Graph
 from lunette.graph.nodes import Var
 from lunette.number import OBJECT, Array
-from lunette.onnx.file import FLOATS, INTEGERS, STORED, array_of, type_name
+from lunette.onnx.file import FLOATS, INTEGERS, STORED, array_of
 from lunette.op import Op, apply, resolve
 from lunette.ops.glue import shape_of
 from lunette.window import Shape
@@ -328,11 +328,6 @@ def content_of(attribute: Any) -> Any:
     raise ArgumentError(
         "NX4", "attributes that are numbers, words or tensors", f"{shown(attribute.name)} of {form}", "."
     )
-
-
-def element_type(number: int) -> str:
-    """The name of an element type that a node asks for."""
-    return type_name(number)
 
 
 def empty(shape: Shape) -> bool:
