@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, meant, shown
+from lunette.lines import Relaxation
 from lunette.number import Array, Interval
 from lunette.window import Shape, is_sequence
 
@@ -86,6 +87,8 @@ class Op(ABC):
     """What a number type must offer: "ring", "division", "order" or "exp" (see lunette.number)."""
     linear_in: ClassVar[tuple[int, ...]] = ()
     """The operator is additive and homogeneous in each of these arrays alone, the others held."""
+    jointly_linear: ClassVar[bool] = False
+    """The operator is additive and homogeneous in all its arrays together."""
     monotone: ClassVar[bool] = False
     """Greater cells of x never make a smaller output."""
     exact: ClassVar[bool] = False
@@ -155,6 +158,14 @@ class Op(ABC):
 
     def bounds(self, *boxes: Interval) -> Interval | None:
         """The result for every point of boxes of float arrays, outward rounded; None has the specification do it."""
+        return None
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+        """Lines below and above the result over boxes of float64 arrays, batch axes and all.
+
+        `moving` tells which of them vary; the others are constants, enclosed. None: the box of the result has to do.
+        Operators that are linear in what varies need none.
+        """
         return None
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:

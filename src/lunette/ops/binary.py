@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native, outward
+from lunette.lines import Greatest, Mirrored, Relaxation
 from lunette.number import (
     BOX_OPERATORS,
     Array,
@@ -37,6 +38,7 @@ from lunette.number import (
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.broadcast import BroadcastTo, broadcast_to, sum_to
 from lunette.ops.glue import Glue, broadcast, lift, make, shape_of
+from lunette.taps import Broadcast
 from lunette.window import Shape
 
 _TWO: Mapping[str, Case] = {
@@ -108,6 +110,7 @@ class Add(Binary):
     """The sum."""
 
     name: ClassVar[str] = "add"
+    jointly_linear: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
 
     def cell(self, a: Number, b: Number) -> Number:
@@ -125,6 +128,7 @@ class Sub(Binary):
     """The difference."""
 
     name: ClassVar[str] = "sub"
+    jointly_linear: ClassVar[bool] = True
 
     def cell(self, a: Number, b: Number) -> Number:
         return a - b
@@ -184,6 +188,9 @@ class Maximum(Binary):
     def cell(self, a: Number, b: Number) -> Number:
         return select([a, b], "split")
 
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return greater(boxes, moving)
+
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
         return prefer(y, x, t) if wrt else prefer(x, y, t)
@@ -199,6 +206,9 @@ class Minimum(Binary):
 
     def cell(self, a: Number, b: Number) -> Number:
         return -select([-a, -b], "split")
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Mirrored(greater([outward.neg(b) for b in boxes], moving))
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
@@ -293,6 +303,14 @@ class Prefer(Glue):
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         return Kernels(_native.prefer(dtype.char, prod(shapes[0] or ())))
+
+
+def greater(boxes: Sequence[Interval], moving: Sequence[bool]) -> Greatest:
+    """The lines of a maximum of two arrays; one that does not vary is the floor of the other."""
+    out = broadcast(boxes[0].shape, boxes[1].shape)
+    varies = [b for b, m in zip(boxes, moving, strict=True) if m]
+    floor = next((b for b, m in zip(boxes, moving, strict=True) if not m), None)
+    return Greatest(tuple(varies), tuple(Broadcast(b.shape, out) for b in varies), floor)
 
 
 # ---- the functions

@@ -33,6 +33,7 @@ class Concat(Glue):
     axis: int = 0
 
     name: ClassVar[str] = "concat"
+    jointly_linear: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = ("x", "y")
     monotone: ClassVar[bool] = True
     exact: ClassVar[bool] = True

@@ -18,6 +18,7 @@ from lunette.op import Case, Shapes, apply, case
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import Pool, check_ties
+from lunette.taps import Folded, Taps
 from lunette.window import Shape, Window, flag, spatial_axes
 
 
@@ -104,6 +105,10 @@ class GlobalMaxPool(MaxPool):
     def shape(self, *shapes: Shape | None) -> Shape:
         kept = Pool.shape(self, *shapes)
         return kept if self.keepdims else kept[:1]
+
+    def taps(self, x: Shape) -> Taps:
+        kept = len(x) - self.window.d
+        return Folded(x, (*x[:kept], *(1,) * (self.window.d * self.keepdims)), tuple(range(kept, len(x))))
 
 
 def global_avg_pool(x: Any, *, keepdims: bool = True, spatial: int | None = None, arithmetic: str = "fast") -> Any:

@@ -14,7 +14,7 @@ derivative where several cells equal the winner: the first, all of them in full,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -22,7 +22,8 @@ import numpy as np
 
 from lunette import _native
 from lunette.errors import ShapeError
-from lunette.number import Array, Number, Ties, place, select, total, winners
+from lunette.lines import Greatest, Relaxation
+from lunette.number import Array, Interval, Number, Ties, place, select, total, winners
 from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View, check_ties
 from lunette.window import Ints, Padding, Window, flag
@@ -93,6 +94,9 @@ class MaxPool(Pool):
         return (self.scatter(shares, x, g),)
 
     # ---- bounds   (derived: monotone and exact, so the kernel takes the ends to the ends)
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Greatest((boxes[0],), (self.taps(boxes[0].shape),))
 
     # ---- kernels
 

@@ -14,6 +14,7 @@ from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Shapes
 from lunette.ops.derivative import Differentiable
+from lunette.taps import Taps, Windows
 from lunette.window import AxisTable, Cell, Shape, Window, is_sequence, spatial_axes
 
 
@@ -88,6 +89,12 @@ class Pool(Differentiable):
                     gx[c, i] = share if gx[c, i] is None else gx[c, i] + share
         zero = zero_of(g)
         return each(lambda a: zero if a is None else a, gx).reshape(x.shape)
+
+    # ---- bounds
+
+    def taps(self, x: Shape) -> Taps:
+        """Which cells of x, batch axes and all, the windows read."""
+        return Windows(x, self.window)
 
     # ---- kernels
 

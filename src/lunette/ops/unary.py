@@ -24,6 +24,7 @@ import numpy as np
 
 from lunette import _native, number, outward
 from lunette.errors import ArgumentError, DTypeError, shown
+from lunette.lines import Kink, Relaxation
 from lunette.number import (
     Array,
     Dual,
@@ -119,6 +120,9 @@ class Relu(Unary):
         zero = primal(v) if is_zero(v) else like(0, v)  # a zero of x's own sign, which has no derivative
         return number.select([zero, v], "first")
 
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Kink(boxes[0].lo, boxes[0].hi, 0.0, 1.0)
+
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         return gate(y, t)  # y is positive where x is, and is kept anyway
@@ -153,6 +157,9 @@ class LeakyRelu(Unary):
         (x,) = boxes
         low, choose = outward.mul(x, outward.point(self.slope, x)), np.maximum if self.slope <= 1 else np.minimum
         return Interval.between(np.asarray(choose(low.lo, x.lo)), np.asarray(choose(low.hi, x.hi)))
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Kink(boxes[0].lo, boxes[0].hi, float(self.slope), 1.0)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -259,6 +266,9 @@ class Abs(Unary):
 
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.magnitude(*boxes)
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Kink(boxes[0].lo, boxes[0].hi, -1.0, 1.0)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
