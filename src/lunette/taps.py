@@ -59,7 +59,7 @@ class Broadcast(Taps):
 
     def scatter(self, plus: Array, minus: Array, low: Array, high: Array) -> Array:
         y = plus * low[:, 0] + minus * high[:, 0]
-        return y.sum(self.axes).reshape(-1, *self.shape) if self.axes else y
+        return y.sum(self.axes).reshape(y.shape[0], *self.shape) if self.axes else y
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +78,12 @@ class Folded(Taps):
         return (0, *(1 + a for a in self.axes), *(1 + a for a in kept))
 
     def gather(self, x: Array, absent: float) -> Array:
-        return x.transpose(self.order).reshape(x.shape[0], -1, *self.out)
+        many = prod(self.shape[a] for a in self.axes)
+        return x.transpose(self.order).reshape(x.shape[0], many, *self.out)
 
     def scatter(self, plus: Array, minus: Array, low: Array, high: Array) -> Array:
         y = plus[:, None] * low + minus[:, None] * high
-        turned = y.reshape(-1, *(self.shape[a - 1] for a in self.order[1:]))
+        turned = y.reshape(y.shape[0], *(self.shape[a - 1] for a in self.order[1:]))
         return turned.transpose(np.argsort(self.order))
 
 
