@@ -258,7 +258,8 @@ class Greatest(Relaxation):
         constant = np.zeros((w.shape[0], *self.taps[0].out))
         if self.floor is not None:
             rest, low = 1 - w.sum(1), self.floors[0][:, 0]
-            constant = np.where((rest == 0) | (low == 0), 0.0, down(rest * low, np.abs(rest * low), 1))
+            low = np.where((rest == 0) | (low == 0), 0.0, low)  # nothing of what may be infinite
+            constant = np.where(low == 0, 0.0, down(rest * low, np.abs(rest * low), 1))
         above = self.intercept(s)
         # Where one cell wins whatever happens, it is the result: no rounding of a chord is needed to say so.
         lo, hi = self.ends

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native, outward
+from lunette.curves import Product
 from lunette.lines import Greatest, Mirrored, Relaxation
 from lunette.number import (
     BOX_OPERATORS,
@@ -152,6 +153,11 @@ class Mul(Binary):
 
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.mul(*boxes)
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        x, y = boxes
+        out = broadcast(x.shape, y.shape)
+        return Product((x, y), (Broadcast(x.shape, out), Broadcast(y.shape, out)))
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:

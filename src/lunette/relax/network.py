@@ -4,13 +4,16 @@ The statement is about the real-valued function of the graph with the weights it
 they are (every float32 is a float64), and so are numeric options, after they are rounded to the graph's own dtype.
 Some operators become others that mean the same: `stop_gradient` is its operand; a quotient is the product with the
 reciprocal; softmax is the exponential of x less the logarithm of the sum of exponentials; a product of two matrices
-that both vary is the sum of the products of their cells.
+that both vary is the sum of the products of their cells; Lp pools of p = 1, 2, 4, 8 and infinity are sums and maxima of
+powers and magnitudes, and square roots of those.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from math import prod
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,14 +21,22 @@ from lunette.graph.graph import Graph, Node, Var
 from lunette.graph.walk import forward
 from lunette.number import Array, as_dtype
 from lunette.op import apply
-from lunette.ops.binary import Div, mul
+from lunette.ops.avg_pool import avg_pool
+from lunette.ops.binary import Div, Mul, mul, sub
 from lunette.ops.broadcast import sum as sum_cells
 from lunette.ops.layout import reshape, transpose
 from lunette.ops.linear import MatMul
+from lunette.ops.lp_pool import LpPool
+from lunette.ops.max_pool import max_pool
+from lunette.ops.norm import LogSoftmax, Softmax
 from lunette.ops.power import power
-from lunette.ops.unary import StopGradient
+from lunette.ops.smooth_max_pool import smooth_max_pool
+from lunette.ops.unary import StopGradient, exp, sqrt
+from lunette.ops.unary import abs as absolute
 
 DOUBLE = np.dtype(np.float64)
+NORMS: Final = (1, 2, 4, 8, math.inf)
+"""The p of Lp pools that other operators make, exactly."""
 
 
 def in_float64(graph: Graph, given: Sequence[Array | None]) -> Graph:
@@ -80,9 +91,42 @@ def _rewritten(n: Node, own: list[Any], moving: list[bool], options: tuple[Any, 
         return own[0]
     if kind is Div and moving[1]:
         return mul(own[0], power(own[1], -1))
+    if kind is Mul and own[0] is own[1]:
+        return power(own[0], 2)
     if kind is MatMul and all(moving):
         return _products(own, *options)
+    if kind in (Softmax, LogSoftmax):
+        less = sub(own[0], _log_sum_exp(own[0], options[0]))
+        return less if kind is LogSoftmax else exp(less)
+    if kind is LpPool and n.op.p in NORMS:  # type: ignore[attr-defined]
+        return _norm(n, own[0], options)
     return apply(kind, own, "fast", *options)
+
+
+def _log_sum_exp(x: Any, axis: int) -> Any:
+    """Along one axis, which stays with one cell: one window of a smooth maximum."""
+    rank = len(x.shape)
+    at = axis % rank
+    order = (*(a for a in range(rank) if a != at), at)
+    last = transpose(x, order)
+    rows = reshape(last, (prod(last.shape[:-1]), last.shape[-1]))
+    whole = smooth_max_pool(rows, last.shape[-1:], beta=1.0, stride=1)
+    return transpose(reshape(whole, (*last.shape[:-1], 1)), tuple(int(a) for a in np.argsort(order)))
+
+
+def _norm(n: Node, x: Any, options: tuple[Any, ...]) -> Any:
+    """The norms whose roots are square roots, and of p = infinity, where windows without cells are left alone."""
+    kernel, p, stride, padding, dilation, ceil_mode, _ = options
+    window, size = n.op.window, absolute(x)  # type: ignore[attr-defined]
+    own = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    if p != math.inf:
+        y = avg_pool(size if p == 1 else power(x, int(p)), kernel, divisor=1, **own)
+        for _ in range(NORMS.index(p)):
+            y = sqrt(y)
+        return y
+    if window.empty_cell(x.shape[len(x.shape) - window.d :]) is not None:
+        return apply(LpPool, (x,), "fast", *options)
+    return max_pool(size, kernel, **own)
 
 
 def _products(own: list[Any], turn_x: bool, turn_y: bool) -> Any:
