@@ -80,11 +80,15 @@ ORDER = [
     "errors",
     "window",
     "number",
-    "outward op",
+    "outward taps",
+    "lines",
+    "curves",
+    "op",
     "ops",
     "array seeds threads",
     "arithmetic",
     "spec explain graph page",
+    "relax",
     "dialects",
     "conform",
     "strategies",
@@ -92,7 +96,7 @@ ORDER = [
     "bench demo",
     "cli",
 ]
-PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "conform", "bench", "demo")
+PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "relax", "dialects", "conform", "bench", "demo")
 
 
 def room_of(path: Path) -> str:

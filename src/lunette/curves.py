@@ -46,7 +46,9 @@ class Curve(Relaxation):
 
     def middle(self, box: Interval) -> Array:
         """About the centre of intervals."""
-        return box.lo / 2 + box.hi / 2
+        with np.errstate(all="ignore"):  # slopes may be infinite at an end
+            centre: Array = box.lo / 2 + box.hi / 2
+        return centre
 
     def touching(self, end: Array, near: Array, far: Array) -> Array:
         """Where a tangent through the point of the curve at `end` touches it between `near` the bend and `far` from it.
@@ -106,7 +108,8 @@ class Curve(Relaxation):
         away = gap * reach * (1 + 2.0**-50)
         curved = np.where(there, direct(at(m) + sign * away, np.abs(at(m)) + away, 2), -sign * np.inf)
         flat = at(lo)  # a point
-        return np.where(convex | concave, outer(ends, curved), flat)
+        found = np.where(convex | concave, outer(ends, curved), flat)
+        return np.where(np.isnan(found), sign * np.inf, found)
 
     def lines(self, parameters: Parameters | None = None) -> Lines:
         return self.made

@@ -168,6 +168,11 @@ class Op(ABC):
         """
         return None
 
+    @classmethod
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        """The same result made of operators that have lines, or are linear; None: this one has, or there is no way."""
+        return None
+
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         """The compiled form for that many samples of these shapes."""
         return Kernels()

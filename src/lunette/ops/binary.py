@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native, outward
-from lunette.curves import Product
+from lunette.curves import Curve, Product
 from lunette.lines import Greatest, Mirrored, Relaxation
 from lunette.number import (
     BOX_OPERATORS,
@@ -177,6 +177,24 @@ class Div(Binary):
 
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.div(*boxes)
+
+    @classmethod
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        return mul(operands[0], div(1, operands[1])) if moving[1] else None
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+        x, y = boxes
+        if moving[0] or not (x.lo == 1).all() or not (x.hi == 1).all() or ((y.lo <= 0) & (y.hi >= 0)).any():
+            return None
+
+        def value(v: Array) -> Interval:
+            return outward.div(outward.point(1, y), Interval.between(v, v))
+
+        def slope(v: Array) -> Interval:
+            own, one = Interval.between(v, v), outward.point(1, y)
+            return outward.neg(outward.div(outward.div(one, own), own))
+
+        return Curve(y.lo, y.hi, np.where(y.lo > 0, np.inf, -np.inf), value, slope)
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:

@@ -25,6 +25,7 @@ from lunette.lines import Relaxation
 from lunette.number import Array, Interval, Number, each, is_float, is_infinite, like, primal, zero_like
 from lunette.op import Case, Shapes, case
 from lunette.ops.binary import mul
+from lunette.ops.enclose import curve_of
 from lunette.ops.glue import make
 from lunette.ops.unary import Unary, check_number
 
@@ -85,11 +86,11 @@ class Power(Unary):
         if p in (0, 1):
             return None
         if whole and p > 0 and p % 2 == 0:
-            return self.curve(x, math.inf)
+            return curve_of(self, x, math.inf)
         if (x.lo <= 0).any() and (not whole or ((x.lo <= 0) & (x.hi >= 0)).any()):
             return None
         upward = (p * (p - 1) > 0) == ((x.lo > 0) | (p % 2 == 0))  # the sign of the second derivative
-        return self.curve(x, np.where(upward, math.inf, -math.inf))
+        return curve_of(self, x, np.where(upward, math.inf, -math.inf))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:

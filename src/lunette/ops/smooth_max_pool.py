@@ -52,9 +52,10 @@ from lunette.ops.avg_pool import check_counted
 from lunette.ops.binary import div, mul, sub
 from lunette.ops.broadcast import sum_to
 from lunette.ops.derivative import plus
+from lunette.ops.enclose import enclosed
 from lunette.ops.glue import shape_of
 from lunette.ops.pool import Pool, View
-from lunette.ops.unary import Exp, Log, enclosed
+from lunette.ops.unary import Exp, Log
 from lunette.window import Ints, Padding, Shape, Window, flag
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
@@ -23,7 +23,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native, number, outward
-from lunette.curves import Curve
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.lines import Kink, Relaxation
 from lunette.number import (
@@ -43,8 +42,9 @@ from lunette.number import (
     primal,
     zero_like,
 )
-from lunette.op import Case, Kernels, Shapes, apply, case
+from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
+from lunette.ops.enclose import curved
 from lunette.ops.glue import Glue, make
 from lunette.window import Shape
 
@@ -87,21 +87,6 @@ class Unary(Glue):
     def parameter(self) -> float:
         """The number that the kernel needs beside x."""
         return 0.0
-
-    def curve(self, box: Interval, bend: Any) -> Curve:
-        """Lines of a smooth function that is convex below `bend` and concave above it."""
-
-        def value(x: Array) -> Interval:
-            y: Interval = apply(type(self), (x,), "interval", *self.options())
-            return y
-
-        def slope(x: Array) -> Interval:
-            one: Array = np.ones(x.shape)
-            own = Interval.between(x, x)
-            y: Interval = self.chain(self.options(), own, value(x), Interval.between(one, one))
-            return y
-
-        return Curve(box.lo, box.hi, np.broadcast_to(np.float64(bend), box.shape), value, slope)
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         return Kernels(_native.unary(dtype.char, self.name, prod(shapes[0] or ()), self.parameter()))
@@ -196,8 +181,7 @@ class Sigmoid(Unary):
     def cell(self, v: Number) -> Number:
         return number.divide(like(1, v), number.exp(-v) + like(1, v))
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
-        return self.curve(boxes[0], 0.0)
+    relax = curved(0.0)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -214,8 +198,7 @@ class Tanh(Unary):
     def cell(self, v: Number) -> Number:
         return v if _is_floating_zero(v) else 1 - number.divide(like(2, v), number.exp(2 * v) + like(1, v))
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
-        return self.curve(boxes[0], 0.0)
+    relax = curved(0.0)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -232,8 +215,7 @@ class Exp(Unary):
     def cell(self, v: Number) -> Number:
         return number.exp(v)
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
-        return self.curve(boxes[0], math.inf)
+    relax = curved(math.inf)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -251,10 +233,7 @@ class Log(Unary):
     def cell(self, v: Number) -> Number:
         return number.log(v)
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
-        if (boxes[0].lo <= 0).any():
-            return None
-        return self.curve(boxes[0], -math.inf)
+    relax = curved(-math.inf)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -277,10 +256,7 @@ class Sqrt(Unary):
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.sqrt(*boxes)
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
-        if (boxes[0].lo < 0).any():
-            return None
-        return self.curve(boxes[0], -math.inf)
+    relax = curved(-math.inf)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -343,21 +319,15 @@ class StopGradient(Unary):
         return Dual(v.value, zero_like(v.slope)) if isinstance(v, Dual) else v
 
     @classmethod
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        return operands[0]
+
+    @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         return None
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         return Kernels(_native.unary(dtype.char, "copy", prod(shapes[0] or ()), 0.0))
-
-
-def enclosed(kind: type[Unary]) -> Callable[[Array], Interval]:
-    """The function of arrays whose result is an enclosure of the exact one."""
-
-    def f(x: Array) -> Interval:
-        y: Interval = apply(kind, (x,), "interval")
-        return y
-
-    return f
 
 
 def _is_floating_zero(v: Number) -> bool:

@@ -92,7 +92,7 @@ def bounds(
     (-1.0000000000000002, 2.0000000000000004)
     """
     begin = perf_counter()
-    with error_context("bounds"):
+    with error_context("bounds"), np.errstate(all="ignore"):
         _check(method, semantics, memory, steps, seed)
         graph = _graph_of(f, boxes)
         given = _boxes_of(graph, boxes)
