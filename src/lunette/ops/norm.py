@@ -26,11 +26,11 @@ from lunette.number import Array, Number, anchor, cells_in, divide, exp, is_infi
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, mul, sub
 from lunette.ops.broadcast import sum as sum_cells
-from lunette.ops.glue import Glue, check_axis, make, shape_of
+from lunette.ops.glue import Glue, check_axis, check_number, make, shape_of
 from lunette.ops.layout import reshape, transpose
 from lunette.ops.smooth_max_pool import smooth_max_pool
-from lunette.ops.unary import check_number, sqrt
 from lunette.ops.unary import exp as exp_cells
+from lunette.ops.unary import sqrt
 from lunette.window import Shape
 
 

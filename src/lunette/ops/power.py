@@ -26,8 +26,8 @@ from lunette.number import Array, Interval, Number, each, is_float, is_infinite,
 from lunette.op import Case, Shapes, case
 from lunette.ops.binary import mul
 from lunette.ops.enclose import curve_of
-from lunette.ops.glue import make
-from lunette.ops.unary import Unary, check_number
+from lunette.ops.glue import check_number, make
+from lunette.ops.unary import Unary
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import _native, number, outward
-from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.lines import Kink, Relaxation
 from lunette.number import (
     Array,
@@ -35,7 +34,6 @@ from lunette.number import (
     is_enclosure,
     is_float,
     is_nan,
-    is_real,
     is_zero,
     like,
     magnitude,
@@ -45,7 +43,7 @@ from lunette.number import (
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
 from lunette.ops.enclose import curved
-from lunette.ops.glue import Glue, make
+from lunette.ops.glue import Glue, check_number, make
 from lunette.window import Shape
 
 _ONE: Mapping[str, Case] = {"line": case((5,)), "plane": case((2, 3)), "point": case(()), "nothing": case((0, 2))}
@@ -391,17 +389,3 @@ def sign(x: Any) -> Any:
 def stop_gradient(x: Any) -> Any:
     """X itself, which derivatives take for a constant."""
     return make(StopGradient, (x,))
-
-
-def check_number(name: str, value: Any) -> Any:
-    """Rule E3."""
-    if not is_real(value):
-        got = f"{name}={shown(value)} of type {type(value).__name__}"
-        raise DTypeError("E3", f"{name} as a number", got, "It is fixed, not an array.")
-    try:
-        finite = math.isfinite(value)
-    except (OverflowError, ValueError):  # more than all floats, or a signalling NaN of Decimal
-        finite = False
-    if not finite:
-        raise ArgumentError("E3", f"a finite {name}", f"{name}={shown(value)}", "Infinity and NaN make no function.")
-    return value if isinstance(value, int) else float(value)
