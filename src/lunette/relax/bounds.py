@@ -160,7 +160,19 @@ class Network:
             self._enclose(at)
             if self.moving[at] and n.kind is not None:
                 self.steps[at] = self._step(at, n)
+                self._again(at)
         self.progress("nodes", total, total)
+
+    def _again(self, at: int) -> None:
+        """The box once more, if what the node reads was tightened for its lines; and that of a relu that is part of it."""
+        relus = [i for i in self.graph.nodes[at].inputs if i is not None and self._is_relu(i)]
+        for k in (*relus, at):
+            if any(i in self.tight for i in self.graph.nodes[k].inputs):
+                before = self.boxes[k]
+                self._enclose(k)
+                self.boxes[k] = _meet(before, self.boxes[k])
+                if isinstance(self.steps[k], Enclosed):
+                    self.steps[k] = Enclosed(self.boxes[k])
 
     def _step(self, at: int, n: Node) -> Step:
         assert n.kind is not None
@@ -345,9 +357,7 @@ def _check(method: Any, semantics: Any, memory: Any, steps: Any, seed: Any) -> N
         raise ArgumentError("Z5", 'semantics="real"', f"semantics={shown(semantics)}", hint)
     for name, value in (("memory", memory), ("steps", steps), ("seed", seed)):
         if integer(name, value) < 0:
-            raise ArgumentError(
-                "Z6", f"{name} >= 0", f"{name}={value}", "It is a number of bytes, of steps, or a seed."
-            )
+            raise ArgumentError("Z6", f"{name} >= 0", f"{name}={value}", "Bytes, steps, or a seed.")
 
 
 def _graph_of(f: Any, boxes: Sequence[Any]) -> Graph:
