@@ -21,8 +21,10 @@ from lunette.graph.rules import rules
 from lunette.graph.text import kinds
 from lunette.lines import Greatest
 from lunette.number import Array, Interval
+from lunette.relax import bounds as relax_bounds
 from lunette.relax import dual, step
 from lunette.relax.bounds import METHODS
+from lunette.relax.patch import Patch
 from lunette.taps import Windows
 
 seeds = st.integers(0, 2**32 - 1)
@@ -246,6 +248,34 @@ def test_infinite_ends_prove_what_can_be_proven(end: float) -> None:
     assert kept.lo <= 1 <= kept.hi
 
 
+@pytest.mark.parametrize("seed", range(NETWORKS))
+def test_patches_are_planes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receptive fields change nothing but the time: bounds are those of whole planes, but for rounding."""
+    graph, box = random_network(seed)
+    fast = ln.bounds(graph, box)
+    right = relax_bounds.unit_rows
+
+    def whole(cells: Array, shape: Any) -> Any:
+        rows = right(cells, shape)
+        return rows.whole() if isinstance(rows, Patch) else rows
+
+    monkeypatch.setattr(relax_bounds, "unit_rows", whole)
+    slow = ln.bounds(graph, box)
+    for at, b in slow.boxes.items():
+        near = 1e-9 * (1 + np.abs(b.lo) + np.abs(b.hi))
+        assert (np.abs(b.lo - fast.boxes[at].lo) <= near).all() and (np.abs(b.hi - fast.boxes[at].hi) <= near).all()
+
+
+def test_patches_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above compares two ways."""
+    found: list[bool] = []
+    right = dual.pull_patch
+    monkeypatch.setattr(dual, "pull_patch", lambda *a: (found.append(True), right(*a))[1])
+    for seed in range(6):
+        ln.bounds(*random_network(seed))
+    assert len(found) > 10
+
+
 # ---- published networks and boxes
 
 
@@ -303,7 +333,7 @@ def test_nothing_escapes_that_is_not_broken() -> None:
     assert escaped() == 0
 
 
-def once(sources: Any, cotangents: Any, pull: Any) -> Any:
+def once(sources: Any, cotangents: Any, pull: Any, plus: Any) -> Any:
     """A walk back that forgets what it had when another reader comes."""
     for at in range(len(cotangents) - 1, -1, -1):
         if cotangents[at] is not None and sources[at]:
@@ -329,10 +359,16 @@ def test_a_padded_index_off_by_one_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert escaped() > 0
 
 
+def test_a_patch_in_the_wrong_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patch, "kept_inside", lambda self: Patch(self.cells, self.origin + 1, self.space))
+    assert escaped() > 0
+
+
 def test_signs_confused_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line above where the coefficient is positive."""
     right = step.Relaxed.pull
     monkeypatch.setattr(step.Relaxed, "pull", lambda self, a, plus, minus: right(self, a, minus, plus))
+    monkeypatch.setattr(dual, "pull_patch", lambda *_: None)
     assert escaped() > 0
 
 

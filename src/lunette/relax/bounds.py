@@ -39,6 +39,7 @@ from lunette.ops.unary import Neg, Relu
 from lunette.relax.dual import Dual
 from lunette.relax.network import in_float64
 from lunette.relax.optimise import improved
+from lunette.relax.patch import Patch
 from lunette.relax.step import Enclosed, Linear, Relaxed, Step
 from lunette.window import integer
 
@@ -164,7 +165,7 @@ class Network:
         self.progress("nodes", total, total)
 
     def _again(self, at: int) -> None:
-        """The box once more, if what the node reads was tightened for its lines; and that of a relu that is part of it."""
+        """The box again, if what the node reads was tightened for its lines; and that of a relu that is part of it."""
         relus = [i for i in self.graph.nodes[at].inputs if i is not None and self._is_relu(i)]
         for k in (*relus, at):
             if any(i in self.tight for i in self.graph.nodes[k].inputs):
@@ -239,10 +240,7 @@ class Network:
         for start in range(0, len(cells), many):
             self.progress(f"cells of node {at}", start, len(cells))
             part = cells[start : start + many]
-            rows = np.zeros((2 * len(part), lo.size))
-            rows[np.arange(len(part)), part] = 1
-            rows[np.arange(len(part)) + len(part), part] = -1
-            found = dual.lower(at, rows.reshape(-1, *lo.shape))
+            found = dual.lower(at, unit_rows(part, lo.shape))
             low[part] = np.maximum(low[part], found[: len(part)])
             high[part] = np.minimum(high[part], -found[len(part) :])
         self.boxes[at] = Interval.between(lo, hi)
@@ -324,6 +322,20 @@ def is_linear(n: Node, moving: Sequence[bool]) -> bool:
         return True
     at = [p for p, m in enumerate(moving) if m]
     return len(at) == 1 and at[0] in n.kind.linear_in
+
+
+def unit_rows(cells: Array, shape: Sequence[int]) -> Array | Patch:
+    """Rows with a one at each of these cells, and then with a minus one; patches of planes of a single image."""
+    n = len(cells)
+    signs = np.repeat([1.0, -1.0], n)
+    if len(shape) >= 3 and shape[0] == 1:
+        channel, *origin = np.unravel_index(np.tile(cells, 2), shape[1:])
+        one = np.zeros((2 * n, shape[1]))
+        one[np.arange(2 * n), channel] = signs
+        return Patch(one.reshape(2 * n, shape[1], *(1,) * len(origin)), np.stack(origin, 1), tuple(shape[2:]))
+    rows = np.zeros((2 * n, prod(shape)))
+    rows[np.arange(2 * n), np.tile(cells, 2)] = signs
+    return rows.reshape(-1, *shape)
 
 
 def matters(box: Interval, relaxation: Relaxation) -> Array:

@@ -13,12 +13,15 @@ whatever the coefficients are: bad ones make it small, not wrong. What is not fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from lunette.graph.walk import reverse
 from lunette.lines import GROW, TINY, gamma
 from lunette.number import Array, Interval
+from lunette.relax.patch import Patch, plus
+from lunette.relax.patch import pull as pull_patch
 from lunette.relax.step import Step, magnitude
 
 
@@ -31,6 +34,44 @@ def dot(a: Array, b: Array) -> Array:
     return result
 
 
+def beside(a: Array | Patch, whole: Array) -> Array:
+    """An array of a node, one row of it or one for each row, in the form that coefficients have."""
+    return a.read(whole) if isinstance(a, Patch) else whole
+
+
+def cells_of(a: Array | Patch) -> Array:
+    """Coefficients as an array of rows."""
+    return a.cells if isinstance(a, Patch) else a
+
+
+class Account:
+    """What a walk has found: a value, and all that may be wrong with it."""
+
+    def __init__(self, rows: int) -> None:
+        self.value, self.size, self.error = np.zeros(rows), np.zeros(rows), np.zeros(rows)
+        self.slack, self.count = 0.0, 0
+
+    def add(self, a: Array | Patch, low: Array, high: Array) -> tuple[Array, Array]:
+        """The positive coefficients times low, the negative ones times high; and both."""
+        cells = cells_of(a)
+        positive, negative = np.maximum(cells, 0.0), np.minimum(cells, 0.0)
+        for part, end in ((positive, low), (negative, high)):
+            if end.any():
+                found = dot(part, beside(a, end))
+                self.value, self.size, self.count = self.value + found, self.size + np.abs(found), self.count + 1
+        return positive, negative
+
+    def lose(self, a: Array | Patch, error: Array) -> None:
+        """Magnitudes of coefficients times an error."""
+        self.error = self.error + dot(np.abs(cells_of(a)), beside(a, error))
+
+    def proven(self) -> Array:
+        """The value less all that."""
+        lost = (self.error * GROW + gamma(self.count + 2) * self.size + self.slack * GROW) * GROW
+        result = np.nextafter(self.value - lost, -np.inf)
+        return np.where(np.isfinite(result), result, -np.inf)
+
+
 class Dual:
     """Steps by the number of their node, and the boxes of inputs."""
 
@@ -39,7 +80,7 @@ class Dual:
         self.coefficients: dict[int, Array] = {}
         """Of the last walk: those of every node that it passed, kept if `keep` was asked for."""
 
-    def lower(self, at: int, rows: Array, keep: bool = False) -> Array:
+    def lower(self, at: int, rows: Array | Patch, keep: bool = False) -> Array:
         """Proven lower bounds of rows . h, (rows, *shape) of node `at`, for every point of the box."""
         sources = [self.steps[k].sources if k in self.steps else () for k in range(at + 1)]
         readers = [0] * (at + 1)
@@ -47,53 +88,49 @@ class Dual:
             for p in own:
                 readers[p] += 1
         many = {p: magnitude(box)[None] for p, n in enumerate(readers) if n > 1 and (box := self.boxes[p]) is not None}
-        n = rows.shape[0]
-        value, size, error, slack, count = np.zeros(n), np.zeros(n), np.zeros(n), 0.0, 0
-        parts: list[Array] = []
+        account = Account(len(cells_of(rows)))
+        parts: list[Any] = []
         self.coefficients = {}
 
-        def add(part: Array) -> None:
-            nonlocal value, size, count
-            value, size, count = value + part, size + np.abs(part), count + 1
+        def through(step: Step, a: Array | Patch) -> list[Any]:
+            positive, negative = account.add(a, step.low, step.high)
+            account.lose(a, step.error)
+            account.slack += step.slack
+            if isinstance(a, Patch):
+                if not step.sources:
+                    return []
+                found = pull_patch(step, a, positive, negative)
+                if found is not None:
+                    return found
+                a = a.whole()
+                positive, negative = np.maximum(a, 0.0), np.minimum(a, 0.0)
+            return list(step.pull(a, positive, negative))
 
-        def account(step: Step, a: Array) -> list[Array]:
-            nonlocal error, slack
-            plus, minus = np.maximum(a, 0.0), np.minimum(a, 0.0)
-            add(dot(plus, step.low))
-            add(dot(minus, step.high))
-            error = error + dot(plus - minus, step.error)
-            slack += step.slack * float(np.abs(a).max(initial=0.0)) + step.slack
-            return step.pull(a, plus, minus)
-
-        def pull(k: int, wrt: int, a: Array) -> Array:
-            nonlocal parts, error
+        def pull(k: int, wrt: int, a: Array | Patch) -> Array | Patch:
+            nonlocal parts
             if wrt == 0:
                 if keep:
-                    self.coefficients[k] = a
-                parts = account(self.steps[k], a)
+                    self.coefficients[k] = cells_of(a)
+                parts = through(self.steps[k], a)
             source, part = sources[k][wrt], parts[wrt]
             if source in many:
-                error = error + gamma(readers[source]) * dot(np.abs(part), many[source])
-            return part
+                account.lose(part, gamma(readers[source]) * many[source])
+            return part  # type: ignore[no-any-return]
 
         with np.errstate(all="ignore"):
-            cotangents: list[Array | None] = [None] * at + [rows]
-            found = reverse(sources, cotangents, pull)
-            for k, a in enumerate(found):
+            cotangents: list[Any] = [None] * at + [rows]
+            for k, a in enumerate(reverse(sources, cotangents, pull, plus)):
                 if a is None:
                     continue
                 if keep:
-                    self.coefficients[k] = a
+                    self.coefficients[k] = cells_of(a)
                 if k not in self.inputs:
-                    account(self.steps[k], a)
+                    through(self.steps[k], a)
                     continue
                 box = self.boxes[k]
                 assert box is not None
-                cells = a[0].size
-                add(dot(np.maximum(a, 0.0), box.lo[None]))
-                add(dot(np.minimum(a, 0.0), box.hi[None]))
-                error = error + gamma(cells + 3) * dot(np.abs(a), magnitude(box)[None])
-                slack += TINY * 4 * (cells + 1)
-            lost = (error * GROW + gamma(count + 2) * size + slack * GROW) * GROW
-            proven = np.nextafter(value - lost, -np.inf)
-        return np.where(np.isfinite(proven), proven, -np.inf)
+                cells = box.lo.size
+                account.add(a, box.lo[None], box.hi[None])
+                account.lose(a, gamma(cells + 3) * magnitude(box)[None])
+                account.slack += TINY * 4 * (cells + 1)
+            return account.proven()

@@ -82,7 +82,8 @@ class Linear(Step):
         assert node.kind is not None
         kind, options = node.kind, node.options
         self.places = [p for p, m in enumerate(moving) if m]
-        self.kind, self.options, self.moving = kind, options, moving
+        self.kind, self.options, self.moving, self.resolved = kind, options, moving, node.resolved
+        self.shapes = [b.shape for b, m in zip(boxes, moving, strict=True) if m and b is not None]
 
         def interval(change: Callable[[int, Interval], Any]) -> Interval:
             operands = [None if b is None else change(p, b) for p, b in enumerate(boxes)]
