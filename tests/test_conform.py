@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-import lunette as ln
+import lunette
 from lunette.conform import classify, worker
 from lunette.conform.backends import NAMES, Space, find
+from lunette.conform.backends.backend import register
 from lunette.conform.backends.function import Function
 from lunette.conform.backends.lunette import Lunette
-from lunette.conform.backends.registry import register
 from lunette.conform.case import Case
 from lunette.conform.generate import draws
 from lunette.conform.isa import SETS, processor, seen
@@ -31,6 +31,8 @@ from lunette.conform.run import Processes, alone, conform, plan, run, run_batch
 from lunette.conform.shrink import shrink, weight
 from lunette.conform.worker import Nursery
 from lunette.strategies import cases
+
+ln: Any = lunette
 
 INF, NAN = float("inf"), float("nan")
 Array = Any

@@ -12,8 +12,8 @@ import pytest
 import lunette as ln
 from lunette.conform import worker
 from lunette.conform.backends import find
+from lunette.conform.backends.backend import register
 from lunette.conform.backends.function import Imported
-from lunette.conform.backends.registry import register
 from lunette.conform.generate import draws
 from lunette.conform.result import Batch, BatchResult, Report
 from lunette.conform.run import conform, run

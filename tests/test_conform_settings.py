@@ -25,8 +25,8 @@ from typer.testing import CliRunner
 import lunette as ln
 from lunette.cli import app
 from lunette.conform.backends import find
+from lunette.conform.backends.backend import register
 from lunette.conform.backends.function import Function
-from lunette.conform.backends.registry import register
 from lunette.conform.case import Case
 from lunette.conform.classify import RULES
 from lunette.conform.generate import corners, draws, some_corners

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 import lunette as ln
 from lunette.graph.check import check
-from lunette.graph.program import Program, replay
+from lunette.graph.derive import replay
+from lunette.graph.program import Program
 from lunette.graph.text import kinds, named_constants, options_of
 from lunette.number import Array, cells_of, each
 
@@ -679,7 +680,7 @@ def test_outputs_that_are_inputs_constants_and_twice() -> None:
 
 
 @pytest.mark.parametrize("arithmetic", ["fast", "rounded", "interval"])
-def test_results_are_fresh_and_writable(arithmetic: str) -> None:
+def test_results_are_fresh_and_writable(arithmetic: Any) -> None:
     graph = ln.Graph()
     x, labels = graph.input((2, 2), name="x"), graph.input((2,), "int64", "labels")
     y = ln.relu(x)
@@ -844,7 +845,7 @@ def test_numpys_scalars_are_numbers_to_jit() -> None:
 
 
 def test_jit_forgets_the_programs_that_were_not_used_for_long() -> None:
-    from lunette.graph.transform import MOST_PROGRAMS
+    from lunette.graph.jit import MOST_PROGRAMS
 
     built = []
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lunette
-from lunette.graph.graph import Node
+from lunette.graph.nodes import Node
 from lunette.ops.derivative import vjp_of
 from test_errors import refused
 
@@ -660,7 +660,7 @@ def test_g11_statistics_of_at_least_one_run() -> None:
 
 
 def test_n6_programs_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lunette.number._MEMORY", 2**20)
+    monkeypatch.setattr("lunette.number.cells._MEMORY", 2**20)
     graph = ln.Graph()
     x = graph.input((1024,))
     graph.output(ln.sum(ln.exp(ln.reshape(x, (1024, 1)) * ln.reshape(x, (1, 1024)))))

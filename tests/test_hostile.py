@@ -58,7 +58,7 @@ def soon() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs beyond 256 KB cannot be allocated here, so that what is refused does not depend on the machine."""
-    monkeypatch.setattr("lunette.number._MEMORY", 2**18)
+    monkeypatch.setattr("lunette.number.cells._MEMORY", 2**18)
 
 
 def outcome(call: Callable[..., Any], *args: Any, **options: Any) -> LunetteError | None:

@@ -908,7 +908,7 @@ def test_programs_decide_once_what_shapes_and_constants_do(monkeypatch: pytest.M
 
 def test_boxes_are_printed_only_where_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, box = small_net()
-    monkeypatch.delattr("lunette.number.shown")
+    monkeypatch.delattr("lunette.number.interval.shown")
     assert graph.compile().run(Interval(box.lo, box.hi)).shape == (1, 3)
 
 

@@ -252,16 +252,16 @@ def test_a_child_forked_while_another_thread_derives_or_runs_a_program_does_so_t
         from lunette.graph import program
         x = np.ones(4)
         p = ln.trace(lambda x: ln.sum(ln.exp(ln.tanh(x))), x).compile()
-        want, inside, stop, made = p(x), threading.Event(), threading.Event(), program._vjp_graphs
+        want, inside, stop, made = p(x), threading.Event(), threading.Event(), program.vjp_graphs
         def slow(graph):
             inside.set()
             stop.wait()
             return made(graph)
-        program._vjp_graphs = slow
+        program.vjp_graphs = slow
         thread = threading.Thread(target=lambda: p.vjp(x), daemon=True)
         thread.start()
         inside.wait()
-        program._vjp_graphs = made
+        program.vjp_graphs = made
         assert in_child(lambda: p.vjp(x)[1](np.ones(()))[0].shape == (4,))
         stop.set()
         thread.join()

@@ -103,18 +103,43 @@ def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imports_of(path: Path) -> set[str]:
-    """The modules of lunette that a file imports, at any depth of its code; compiled code is below everything."""
+def modules_of(path: Path) -> set[str]:
+    """The modules of lunette that a file imports, at any depth of its code, in annotations and by name."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "lunette":
-            found |= {a.name for a in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lunette."):
-            found.add((node.module or "").split(".")[1])
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lunette":
+            inner = [f"{node.module}.{a.name}" for a in node.names]
+            found |= {m if m in MODULES else str(node.module) for m in inner}
         elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("lunette.")}
+            found |= {a.name for a in node.names if a.name.split(".")[0] == "lunette"}
+        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func) and node.args:
+            named = str(node.args[0].value) if isinstance(node.args[0], ast.Constant) else ""
+            found |= {named} if named.startswith("lunette.") else set()
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path.name} has a relative import"
-    return found - {"_native"}
+    return found
+
+
+def module_of(path: Path) -> str:
+    return ".".join(("lunette", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+MODULES = {module_of(p) for p in SOURCE.rglob("*.py")} | {"lunette._native"}
+
+
+def imports_of(path: Path) -> set[str]:
+    """The rooms that a file imports; compiled code is below everything."""
+    return {m.split(".")[1] for m in modules_of(path) if "." in m} - {"_native"}
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Between files, wherever the import stands: neither a function nor a string hides a cycle."""
+    # A package's own page names what is in it; whoever imports from the package imports the room that has it.
+    read = {module_of(p): modules_of(p) for p in SOURCE.rglob("*.py") if p.name != "__init__.py"}
+    alive = dict(read)
+    while alive:
+        free = {m for m, need in alive.items() if not need & alive.keys() - {m}}
+        assert free, f"a circle among {sorted(alive)}"
+        alive = {m: need for m, need in alive.items() if m not in free}
 
 
 def test_imports_point_one_way() -> None:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import lunette as ln
+import lunette
 from configurations import random_case
 from lunette.arithmetic import round_values
 from lunette.arithmetic.error import float_info
@@ -37,6 +37,8 @@ from lunette.ops.norm import LogSoftmax, Softmax
 from lunette.ops.power import Power
 from lunette.ops.unary import Exp, Log, Sigmoid, Tanh, Unary
 from test_glue import options as glue_options
+
+ln: Any = lunette
 
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 seeds = st.integers(0, 2**32 - 1)

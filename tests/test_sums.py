@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import lunette as ln
+import lunette
 from lunette.arithmetic.error import gamma, height
 from lunette.number import Array
+
+ln: Any = lunette
 
 Function = Callable[..., Any]
 

@@ -15,7 +15,7 @@ import lunette as ln
 import test_glue
 import test_laws
 from lunette.graph import walk
-from lunette.graph.program import replay
+from lunette.graph.derive import replay
 from lunette.graph.rows import Rows, by_rows
 from lunette.graph.value import levels
 from lunette.number import Array, each, exact

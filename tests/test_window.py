@@ -19,7 +19,7 @@ import torch
 from onnx import TensorProto, helper
 
 from lunette.errors import ArgumentError, ShapeError
-from lunette.window import Axis, Bins, Geometry, Transposed, Window, axis_table, taps
+from lunette.window import Axis, Bins, Geometry, PaddingWord, Transposed, Window, axis_table, taps
 
 ort: Any = importlib.import_module("onnxruntime")  # it has no types
 
@@ -113,7 +113,7 @@ def test_same_is_the_least_padding_that_gives_one_window_per_stride(lower: bool)
         assert (axis.lo, axis.hi) == ((larger, smaller) if lower else (smaller, larger))
         assert axis.out(n) == wanted
         for ceil_mode in (False, True):
-            name = "same_lower" if lower else "same"
+            name: PaddingWord = "same_lower" if lower else "same"
             assert Window.sliding((n,), kernel, stride, name, dilation, ceil_mode).axes == (axis,)
 
 

@@ -78,10 +78,10 @@ def meant(given: object, known: Iterable[str], otherwise: str) -> str:
     return f"Did you mean {close[0]}?" if close else otherwise
 
 
-class error_context:  # noqa: N801 (reads as a verb: with speaking("conv", d))
+class error_context:  # noqa: N801 (used as a verb: with error_context("conv", d))
     """Rules deep inside do not know who asked; the operator signs the refusal on its way out.
 
-    >>> with speaking("conv", d=2):
+    >>> with error_context("conv", d=2):
     ...     raise ShapeError("C1", "3 input channels", "w.shape=(8, 4, 3, 3)", "Pass groups.")
     Traceback (most recent call last):
         ...
@@ -104,7 +104,7 @@ class error_context:  # noqa: N801 (reads as a verb: with speaking("conv", d))
 
 
 def sign(error: LunetteError, who: str, d: int | Callable[[], int | None] | None = None) -> None:
-    """Say who refused, unless it is known: `speaking` for an except clause, which costs nothing until then."""
+    """Say who refused, unless it is known: `error_context` for an except clause, which costs nothing until then."""
     if error.who == "lunette":
         error.who = who
     if error.d is None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -274,7 +274,8 @@ class Placeholder:
 
 Handler = Callable[[type[Op], Sequence[Any], str, tuple[Any, ...]], Any]
 _on_arrays: list[Handler] = []
-ARITHMETICS = ("fast", "rounded", "interval")
+Arithmetic = Literal["fast", "rounded", "interval"]
+ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
 
 
 def on_arrays(handler: Handler) -> Handler:

@@ -32,7 +32,7 @@ from functools import lru_cache
 from itertools import product
 from math import gcd, prod
 from operator import index
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,8 @@ from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, 
 Cell = tuple[int, ...]
 Shape = tuple[int, ...]
 Ints = int | Sequence[int]
-Padding = int | str | Sequence[int] | Sequence[tuple[int, int]]
+PaddingWord = Literal["valid", "same", "same_lower"]
+Padding = int | PaddingWord | Sequence[int] | Sequence[tuple[int, int]]
 Table = npt.NDArray[np.int64]
 T = TypeVar("T")
 

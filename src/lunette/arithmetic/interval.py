@@ -200,7 +200,7 @@ def bounder_of(op: Op, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder | 
 
 
 def _rule(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int] = frozenset()) -> Rule:
-    """How a bound operator is bounded: by the first of the ways that it has which gives an answer."""
+    """How a resolved operator is bounded: by the first of the ways that it has which gives an answer."""
     resolved, op = call.resolved, call.resolved.op
     ways: list[Bounder] = []
     if prod(resolved.out) == 0:

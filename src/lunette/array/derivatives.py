@@ -15,6 +15,7 @@ from lunette.number import (
     cells_of,
 )
 from lunette.op import (
+    Arithmetic,
     Op,
     check_shape,
     check_tangents,
@@ -30,7 +31,7 @@ from lunette.window import Shape
 def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_jvp`: the derivative of an operator in the direction of tangents."""
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, arithmetic: str = "fast", **options: Any) -> Any:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, arithmetic: Arithmetic = "fast", **options: Any) -> Any:
         full = (
             (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if isinstance(tangents, tuple | list) else None
         )
@@ -72,7 +73,7 @@ def check_cotangent(cotangent: Any, out: Shape) -> None:
 def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_vjp`: the transposed derivative of an operator, applied to a cotangent."""
 
-    def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: str = "fast", **options: Any) -> Any:
+    def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: Arithmetic = "fast", **options: Any) -> Any:
         given = len(primals) if isinstance(primals, tuple | list) else 0
         asked = [derivative.vjp_of(kind, p) for p in range(min(given, len(kind.arrays)))]
         quick = _run_derived_quickly(function, kind, primals, (cotangent,), arithmetic, options, asked)

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What an arithmetic made for bound operators: found again by their id, which stays theirs since they are kept."""
+    """What an arithmetic made for resolved operators, found again by their id: it is theirs while they are kept."""
 
     every: ClassVar[list[Kept[Any]]] = []
 
@@ -85,7 +85,7 @@ def forget() -> None:
 
 
 def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: str, options: Sequence[Any]) -> Any:
-    """What a bound operator depends on: (shape, dtype) of the arrays and the options; None if it cannot be a key.
+    """What a resolved operator depends on: (shape, dtype) of the arrays and the options; None if it cannot be a key.
 
     marshal tells 1, 1.0 and True apart, which are equal as keys.
     """
@@ -170,7 +170,7 @@ def resolve_cached(
 
 
 def weight_of(resolved: ResolvedOp, arithmetic: str) -> int:
-    """About how many bytes are remembered with a bound operator: what windows of each row and column read.
+    """About how many bytes are remembered with a resolved operator: what windows of each row and column read.
 
     Those tables have about 40 bytes for every place along an axis, of x and of the result. Other arithmetics have as
     much again for what they make of the kernels.

@@ -124,9 +124,9 @@ def computing(kind: type[Op], d: int | None, *arrays: Array | None) -> Iterator[
         yield
 
 
-Arithmetic = Callable[[type[Op], Sequence[Any], tuple[Any, ...]], Any]
+ComputesIn = Callable[[type[Op], Sequence[Any], tuple[Any, ...]], Any]
 
-ARITHMETIC: dict[str, Arithmetic] = {}
+ARITHMETIC: dict[str, ComputesIn] = {}
 """What computes in an arithmetic other than "fast"; the package lunette.arithmetic fills it."""
 
 

@@ -18,6 +18,7 @@ import lunette as ln
 from lunette.arithmetic.rounded import COUNTS
 from lunette.bench import cases, networks
 from lunette.graph.program import Program
+from lunette.op import Arithmetic
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def programs() -> Iterator[tuple[str, Call]]:
             yield f"{name} on {kind}", partial(_run, program, x, given)
 
 
-def _run(program: Program, x: Any, given: Any, arithmetic: str) -> Any:
+def _run(program: Program, x: Any, given: Any, arithmetic: Arithmetic) -> Any:
     return program.run(x if arithmetic == "fast" else given, arithmetic=arithmetic)
 
 

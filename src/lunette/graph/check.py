@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import Final
 
 from lunette.errors import ArgumentError, LunetteError, error_context
-from lunette.graph.graph import Graph, Node
+from lunette.graph.nodes import Node, Nodes
 
 
-def earlier(graph: Graph, at: int, n: Node) -> str | None:
+def earlier(graph: Nodes, at: int, n: Node) -> str | None:
     """G1."""
     late = [i for i in n.inputs if i is not None and not 0 <= i < at]
     return f"%{at} reads %{late[0]}" if late else None
 
 
-def typed(graph: Graph, at: int, n: Node) -> str | None:
+def typed(graph: Nodes, at: int, n: Node) -> str | None:
     """G2."""
     if n.kind is None:
         return None
-    scratch = Graph()
+    scratch = Nodes()
     scratch.lines = False
     operands = [
         None if i is None else scratch.append(Node(graph.nodes[i].shape, graph.nodes[i].dtype)) for i in n.inputs
@@ -33,13 +33,13 @@ def typed(graph: Graph, at: int, n: Node) -> str | None:
     return None
 
 
-def named(graph: Graph, at: int, n: Node) -> str | None:
+def named(graph: Nodes, at: int, n: Node) -> str | None:
     """G3."""
     twice = n.name is not None and [m.name for m in graph.nodes[:at]].count(n.name)
     return f"two inputs {n.name}" if twice else None
 
 
-def valued(graph: Graph, at: int, n: Node) -> str | None:
+def valued(graph: Nodes, at: int, n: Node) -> str | None:
     """G4."""
     wrong = n.value is not None and (n.value.shape != n.shape or n.value.dtype != n.dtype)
     return (
@@ -49,7 +49,7 @@ def valued(graph: Graph, at: int, n: Node) -> str | None:
     )
 
 
-CHECKS: Final[dict[str, tuple[str, Callable[[Graph, int, Node], str | None]]]] = {
+CHECKS: Final[dict[str, tuple[str, Callable[[Nodes, int, Node], str | None]]]] = {
     "G1": ("inputs that are earlier nodes", earlier),
     "G2": ("shapes and dtypes that the operators give", typed),
     "G3": ("inputs with names that differ", named),
@@ -57,7 +57,7 @@ CHECKS: Final[dict[str, tuple[str, Callable[[Graph, int, Node], str | None]]]] =
 }
 
 
-def check(graph: Graph) -> None:
+def check(graph: Nodes) -> None:
     """Refuse a graph that breaks a rule, naming the rule and the node."""
     with error_context("Graph.check"):
         for at, n in enumerate(graph.nodes):

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lunette.graph.graph import Graph, Node
+from lunette.graph.nodes import Node, Nodes
 from lunette.graph.text import line, options_of
 from lunette.ops import ALL
 from lunette.ops.derivative import Derivative
@@ -89,7 +89,7 @@ class Box:
         return 28 + LINE * len(self.lines) if self.family else 0.0
 
 
-def to_svg(graph: Graph) -> str:
+def to_svg(graph: Nodes) -> str:
     """A picture of a graph that needs nothing but a viewer.
 
     >>> import lunette as ln
@@ -105,12 +105,12 @@ def to_svg(graph: Graph) -> str:
     return _column(graph) if layout.crowded else layout.picture(_caption(graph))
 
 
-def _caption(graph: Graph) -> str:
+def _caption(graph: Nodes) -> str:
     what = {"node": len(graph.nodes), "input": len(graph.inputs), "output": len(graph.outputs)}
     return "graph of " + ", ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in what.items())
 
 
-def _boxes(graph: Graph) -> tuple[list[Box], list[tuple[int, int]]]:
+def _boxes(graph: Nodes) -> tuple[list[Box], list[tuple[int, int]]]:
     """Every box, in an order in which lines go from earlier to later ones, and the lines."""
     readers: list[set[int]] = [set() for _ in graph.nodes]
     for at, n in enumerate(graph.nodes):
@@ -150,7 +150,7 @@ def _boxes(graph: Graph) -> tuple[list[Box], list[tuple[int, int]]]:
     return boxes, edges
 
 
-def _full(graph: Graph, at: int) -> str:
+def _full(graph: Nodes, at: int) -> str:
     return f"%{at} : {graph.nodes[at].short} = {line(graph, at)}"
 
 
@@ -570,7 +570,7 @@ def _draw(box: Box) -> str:
     return "".join([*parts, "</g>"])
 
 
-def _column(graph: Graph) -> str:
+def _column(graph: Nodes) -> str:
     """One line per node, in order."""
     rows = [(f"n{at}", _family(n), _full(graph, at)) for at, n in enumerate(graph.nodes)]
     rows.append(("o0", "output", f"return {', '.join(f'%{i}' for i in graph.outputs)}"))

@@ -13,17 +13,18 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.errors import ArgumentError, error_context, shown
-from lunette.graph.graph import Graph
-from lunette.graph.text import named_constants, read, write
+from lunette.graph.check import check
+from lunette.graph.nodes import Nodes
+from lunette.graph.text import G, named_constants, read, write
 from lunette.number import Array
 
 FORMAT: Final = "lunette-graph"
 VERSION: Final = 1
 
 
-def save(graph: Graph, path: str | os.PathLike[str]) -> None:
+def save(graph: Nodes, path: str | os.PathLike[str]) -> None:
     """Write `path` and, if there are constants that the text only names, `path` + ".npz"."""
-    graph.check()
+    check(graph)
     arrays = named_constants(graph)
     content = {"format": FORMAT, "version": VERSION, "constants": sorted(arrays), "graph": write(graph).splitlines()}
     where = Path(path)
@@ -36,8 +37,8 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     where.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def load(path: str | os.PathLike[str]) -> Graph:
-    """The graph that `Graph.save` wrote to `path`."""
+def load(path: str | os.PathLike[str], graph: G) -> G:
+    """Fill an empty graph with what `save` wrote to `path`."""
     where = Path(path)
     with error_context("load"):
         try:
@@ -54,7 +55,7 @@ def load(path: str | os.PathLike[str]) -> Graph:
             if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
                 raise damaged(f"{what} as a list of strings", shown(value))
         assert isinstance(lines, list) and isinstance(names, list)
-        return read("\n".join(lines), _arrays(where.with_name(where.name + ".npz"), names) if names else {})
+        return read("\n".join(lines), _arrays(where.with_name(where.name + ".npz"), names) if names else {}, graph)
 
 
 def _arrays(path: Path, names: list[str]) -> dict[str, Array]:

@@ -22,8 +22,8 @@ import numpy as np
 from lunette.arithmetic.interval import Boxes, prepared
 from lunette.array import dense
 from lunette.errors import LunetteError
-from lunette.graph.graph import Graph, Node
-from lunette.graph.plan import FOLD_LIMIT
+from lunette.graph.nodes import Node, Nodes
+from lunette.graph.simplify import FOLD_LIMIT
 from lunette.number import Array, Interval
 from lunette.op import apply
 
@@ -45,7 +45,7 @@ class Step:
 class IntervalPlan:
     """What runs a graph on boxes and points."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Nodes) -> None:
         nodes = graph.nodes
         self.outputs, self.inputs = graph.outputs, graph.input_ids()
         self.known: list[Any] = [n.value for n in nodes]
@@ -130,7 +130,7 @@ class IntervalPlan:
         return known
 
 
-def _lives(graph: Graph) -> tuple[set[int], dict[int, list[int]]]:
+def _lives(graph: Nodes) -> tuple[set[int], dict[int, list[int]]]:
     """The nodes that the outputs need; and for each of them, those that it is the last to read."""
     needed, read, last = set(graph.outputs), set(graph.outputs), {}
     for at in range(len(graph.nodes) - 1, -1, -1):

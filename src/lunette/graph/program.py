@@ -11,12 +11,16 @@ import numpy as np
 from lunette import _native, outward
 from lunette.array import FLOAT, HALF, from_numpy, integers_to_numpy, one_kind, to_numpy
 from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, shown
-from lunette.graph.graph import Graph, Node, Var, short
+from lunette.graph.derive import jvp_graph, vjp_graphs
 from lunette.graph.interval_plan import IntervalPlan
-from lunette.graph.plan import bytes_of, make_steps, place, reads, shape_only, simplified
+from lunette.graph.memory import bytes_of, place
+from lunette.graph.nodes import Node, Nodes, short
+from lunette.graph.plan import make_steps
+from lunette.graph.simplify import simplified
+from lunette.graph.text import line
 from lunette.graph.walk import forward
-from lunette.number import OBJECT, Array, Interval, allocate, as_dtype, cells_of, each, is_real
-from lunette.op import Op, apply, check_name
+from lunette.number import OBJECT, Array, Interval, allocate, as_dtype, is_real
+from lunette.op import Arithmetic, Op, apply, check_name
 from lunette.ops.glue import dtype_name
 from lunette.window import integer
 
@@ -69,7 +73,7 @@ class Program:
             [13., 15.]]], dtype=float32)
     """
 
-    def __init__(self, graph: Graph, *, debug: bool = False, fuse: bool = True) -> None:
+    def __init__(self, graph: Nodes, *, debug: bool = False, fuse: bool = True) -> None:
         with error_context("Graph.compile"):
             if not graph.outputs:
                 raise ArgumentError("G5", "at least one output", "none", "Call g.output(y).")
@@ -143,7 +147,7 @@ class Program:
         given = [from_numpy(r, kind) for r in results]
         return given[0] if len(given) == 1 else tuple(given)
 
-    def run(self, *inputs: Any, arithmetic: str = "fast", **named: Any) -> Any:
+    def run(self, *inputs: Any, arithmetic: Arithmetic = "fast", **named: Any) -> Any:
         """The outputs in an arithmetic; all but "fast" compute node by node.
 
         With "interval" the inputs are boxes (`ln.Interval` of arrays) or points, and so are the weights among them;
@@ -294,7 +298,7 @@ class Program:
                 got = f"{len(primals)} primals and {len(tangents)} tangents"
                 raise ArgumentError("G9", f"{len(self._inputs)} primals and as many tangents", got, "None is zero.")
         moving = tuple(t is not None for t in tangents)
-        program = self._derive(("jvp", moving), lambda: _jvp_graph(self.graph, moving))
+        program = self._derive(("jvp", moving), lambda: jvp_graph(self.graph, moving))
         results = program(*primals, *(t for t in tangents if t is not None))
         n = len(self.graph.outputs)
         y, dy = results[:n], results[n:]
@@ -320,7 +324,7 @@ class Program:
     # Threads that ask for the same derivative at once may each make it; the first is kept. A lock would be held for
     # good in a child that is forked meanwhile.
 
-    def _derive(self, key: Any, make: Callable[[], Graph]) -> Program:
+    def _derive(self, key: Any, make: Callable[[], Nodes]) -> Program:
         known: Program | None = self._derived.get(key)
         if known is None:
             known = self._derived.setdefault(key, Program(make(), debug=self.debug, fuse=self.fuse))
@@ -329,7 +333,7 @@ class Program:
     def _pair(self) -> tuple[Program, Program, list[int]]:
         known: tuple[Program, Program, list[int]] | None = self._derived.get("vjp")
         if known is None:
-            forward, backward, again = _vjp_graphs(self.graph)
+            forward, backward, again = vjp_graphs(self.graph)
             both = (Program(g, debug=self.debug, fuse=self.fuse) for g in (forward, backward))
             known = self._derived.setdefault("vjp", (*both, again))
         return known
@@ -346,7 +350,6 @@ class Program:
         for row in times:
             self._run(arrays, row)
         median = np.median(times, axis=0)
-        from lunette.graph.text import line
 
         def text(k: int, first: int) -> str:
             kind = self._simple.nodes[k].kind
@@ -412,100 +415,5 @@ def _given(box: Interval, kind: str) -> Interval:
     return Interval.between(*(from_numpy(e if e.flags.writeable else e.copy(), kind) for e in (box.lo, box.hi)))
 
 
-def _rebuilt(graph: Graph, debug: bool, fuse: bool) -> Program:
+def _rebuilt(graph: Nodes, debug: bool, fuse: bool) -> Program:
     return Program(graph, debug=debug, fuse=fuse)
-
-
-# ---- graphs of derivatives
-
-
-def replay(graph: Graph, values: Sequence[Any], number: Callable[[Any], Any] | None = None) -> list[Any]:
-    """The outputs of a graph, computed by the public operators on values of any kind.
-
-    `number` converts the cells of constants, for values that are exact.
-    """
-
-    def compute(n: Node, operands: list[Any]) -> Any:
-        assert n.kind is not None
-        if number is not None:
-            operands = [
-                each(number, cells_of(a)) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in operands
-            ]
-        return apply(n.kind, operands, "fast", *n.options)
-
-    known = [v for _, v in forward(graph, values, compute)]
-    return [known[i] for i in graph.outputs]
-
-
-def _copied_inputs(new: Graph, graph: Graph) -> list[Var]:
-    return [new.append(Node(n.shape, n.dtype, name=n.name)) for n in graph.inputs]
-
-
-def _jvp_graph(graph: Graph, moving: Sequence[bool]) -> Graph:
-    from lunette.graph.transform import jvp
-
-    new = Graph()
-    new.lines = False
-    primals = _copied_inputs(new, graph)
-    tangents = [
-        new.input(n.shape, n.dtype, new.unused(f"tangent_of_{n.name}")) if m else None
-        for n, m in zip(graph.inputs, moving, strict=True)
-    ]
-    y, dy = jvp(lambda *values: replay(graph, values), primals, tangents)
-    new.output(*(_as_var(new, v) for v in y), *(_as_var(new, v) for v in dy))
-    return new
-
-
-def _as_var(graph: Graph, value: Any) -> Var:
-    return value if isinstance(value, Var) else graph.constant(value)
-
-
-def _vjp_graphs(graph: Graph) -> tuple[Graph, Graph, list[int]]:
-    """Forward with what backward needs as further outputs; backward; and which inputs backward reads again.
-
-    The inputs of backward are those inputs, then the further outputs of forward, then the cotangents.
-    """
-    from lunette.graph.transform import vjp
-
-    joint = Graph()
-    joint.lines = False
-    primals = _copied_inputs(joint, graph)
-    moving = [v for v in primals if v.dtype.kind == "f"]
-
-    def f(*chosen: Any) -> list[Any]:
-        boxes = iter(chosen)
-        return replay(graph, [next(boxes) if v.dtype.kind == "f" else v for v in primals])
-
-    y, pullback = vjp(f, *moving)
-    results = [_as_var(joint, v).id for v in y]
-    split = len(joint.nodes)
-    cotangents = [joint.input(v.shape, v.dtype, joint.unused(f"cotangent_{at}")) for at, v in enumerate(y)]
-    gradients = [_as_var(joint, g).id for g in pullback(list(cotangents))]
-
-    needed: set[int] = set(gradients)
-    for at in range(len(joint.nodes) - 1, split - 1, -1):
-        if at in needed:
-            needed.update(i for i in reads(joint.nodes[at]) if i is not None)
-    again = [p for p, v in enumerate(primals) if v.id in needed]
-    kept = sorted(i for i in needed if i < split and joint.nodes[i].kind is not None)
-    constants = {i for i in needed if i < split and joint.nodes[i].value is not None}
-
-    forward = Graph()
-    forward.nodes = joint.nodes[:split]
-    forward.outputs = [*results, *kept]
-
-    backward = Graph()
-    seen: dict[Any, int] = {}
-    first = [*(primals[p].id for p in again), *kept]
-    moved = {i: backward.append(Node(joint.nodes[i].shape, joint.nodes[i].dtype, name=f"kept_{i}")).id for i in first}
-    moved |= {i: backward.append(joint.nodes[i]).id for i in sorted(constants)}
-    for at in range(split, len(joint.nodes)):
-        n = joint.nodes[at]
-        if n.kind is not None and at not in needed:
-            continue
-        inputs = tuple(
-            i if i is None else moved[i] if i in moved else shape_only(backward, joint.nodes[i], seen) for i in n.inputs
-        )
-        moved[at] = backward.append(Node(n.shape, n.dtype, n.kind, n.options, inputs, n.resolved, n.name, n.value)).id
-    backward.outputs = [moved[g] for g in gradients]
-    return forward, backward, again

@@ -16,19 +16,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from lunette.array import defaults_of, names_of
 from lunette.errors import ArgumentError, error_context, shown
-from lunette.graph.graph import DTYPES, MOST_AXES, SHORT, Graph, Node, Var
+from lunette.graph.check import check
+from lunette.graph.nodes import DTYPES, MOST_AXES, SHORT, Node, Nodes, Var
 from lunette.number import Array, allocate, as_dtype
 from lunette.op import Op, outline
 from lunette.ops import ALL, GLUE
 from lunette.ops.derivative import Derivative, Differentiable, Jvp, Vjp, jvp_of, vjp_of
 from lunette.window import Cell
 
+G = TypeVar("G", bound=Nodes)
 INLINE: Final = 16
 LONG: Final = {short: name for name, short in SHORT.items()}
 
@@ -57,18 +59,18 @@ def options_of(kind: type[Op]) -> dict[str, Any]:
 # ---- writing
 
 
-def write(graph: Graph) -> str:
+def write(graph: Nodes) -> str:
     """The whole graph."""
     lines = [f"%{at} : {n.short} = {line(graph, at)}" for at, n in enumerate(graph.nodes)]
     return "\n".join([*lines, f"return {', '.join(f'%{i}' for i in graph.outputs)}".strip()])
 
 
-def named_constants(graph: Graph) -> dict[str, Array]:
+def named_constants(graph: Nodes) -> dict[str, Array]:
     """The constants that the text only names."""
     return {f"c{at}": n.value for at, n in enumerate(graph.nodes) if n.value is not None and n.value.size > INLINE}
 
 
-def line(graph: Graph, at: int) -> str:
+def line(graph: Nodes, at: int) -> str:
     """What one node computes."""
     n = graph.nodes[at]
     if n.name is not None:
@@ -113,9 +115,8 @@ DIGITS: Final = 30
 """Sizes and variables have fewer digits; Python refuses to read a few thousand of them."""
 
 
-def read(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
-    """The graph of a text. Nothing in the text is executed: operators are looked up, options are literals."""
-    graph = Graph()
+def read(text: str, constants: Mapping[str, Any] | None, graph: G) -> G:
+    """Fill an empty graph with what a text says: nothing is executed, operators are looked up, options are literals."""
     graph.lines = False
     with error_context("Graph.parse"):
         if not isinstance(text, str):
@@ -129,7 +130,7 @@ def read(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
                 if row != len(lines) - 1 or found is None:
                     raise refuse("`return %i, ...` as the last line", f"line {row + 1}: {shown(words)}")
                 graph.output(*(variable(graph, w, row) for w in (found[1] or "").split(", ") if w))
-                graph.check()
+                check(graph)
                 return graph
             found = _LINE.fullmatch(words)
             if found is None or found[1] != str(len(graph.nodes)):
@@ -138,7 +139,7 @@ def read(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
         raise refuse("`return %i, ...` as the last line", "the end of the text")
 
 
-def _read_node(graph: Graph, row: int, found: re.Match[str], constants: Mapping[str, Any]) -> None:
+def _read_node(graph: Nodes, row: int, found: re.Match[str], constants: Mapping[str, Any]) -> None:
     dtype = DTYPES[LONG[found[2]]]
     shape = tuple(_count(n, row) for n in found[3].split(",") if n)
     name, inside = found[4], found[5]
@@ -177,7 +178,7 @@ def _read_node(graph: Graph, row: int, found: re.Match[str], constants: Mapping[
         raise ArgumentError("G2", f"{made.node.short} from {name}", got, "The operator's shape rule decides.")
 
 
-def _arguments(graph: Graph, kind: type[Op], row: int, inside: str) -> tuple[list[Var | None], dict[str, Any]]:
+def _arguments(graph: Nodes, kind: type[Op], row: int, inside: str) -> tuple[list[Var | None], dict[str, Any]]:
     """Variables by position, None for one that is absent, then options by name."""
     operands: list[Var | None] = []
     rest = inside
@@ -263,7 +264,7 @@ def _count(word: str, row: int) -> int:
     return int(word)
 
 
-def variable(graph: Graph, word: str, row: int) -> Var:
+def variable(graph: Nodes, word: str, row: int) -> Var:
     """Rule G1."""
     at = _count(word[1:], row)
     if at >= len(graph.nodes):

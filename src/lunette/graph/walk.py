@@ -8,17 +8,15 @@ in the same way, since a list of what each step read is all that it takes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lunette.graph.nodes import Node, Nodes
 from lunette.graph.rows import by_rows
 from lunette.ops.binary import add
 
-if TYPE_CHECKING:
-    from lunette.graph.graph import Graph, Node
-
 
 def forward(
-    graph: Graph, values: Sequence[Any], compute: Callable[[Node, list[Any]], Any]
+    graph: Nodes, values: Sequence[Any], compute: Callable[[Node, list[Any]], Any]
 ) -> Iterator[tuple[int, Any]]:
     """Every node in order, with `values` for the inputs, and what `compute` makes of an operator."""
     given = iter(values)
@@ -59,7 +57,7 @@ def reverse(
     return cotangents
 
 
-def reverse_rows(graph: Graph, known: Sequence[Any], cotangents: Mapping[int, Any]) -> list[Any]:
+def reverse_rows(graph: Nodes, known: Sequence[Any], cotangents: Mapping[int, Any]) -> list[Any]:
     """The cotangents of the inputs, for several cotangents of nodes at once: each has an axis of rows in front.
 
     `known` are the values of all nodes. None is zero.

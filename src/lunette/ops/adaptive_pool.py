@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from lunette.number import Ties
-from lunette.op import Case, Shapes, apply, case
+from lunette.op import Arithmetic, Case, Shapes, apply, case
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import check_ties
@@ -83,7 +83,7 @@ def adaptive_avg_pool(
     output_size: int | Sequence[int | None] | None,
     *,
     spatial: int | None = None,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """Averages over as many bins as `output_size` asks for; None keeps the size of an axis.
 
@@ -101,7 +101,7 @@ def adaptive_max_pool(
     ties: Ties = "first",
     return_indices: bool = False,
     spatial: int | None = None,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """The greatest cells of as many bins as `output_size` asks for; None keeps the size of an axis.
 

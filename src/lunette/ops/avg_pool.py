@@ -26,7 +26,7 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
 from lunette.number import Array, Number, as_dtype, divide, is_real, like, mean, zero_of
-from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
+from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View
 from lunette.window import Ints, Padding, Window, flag
 
@@ -183,7 +183,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor: float | None = None,
     spatial: int | None = None,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """The average of every window of `x`, which is `(*batch, channels, *space)`.
 

@@ -25,7 +25,7 @@ import numpy as np
 from lunette import _native
 from lunette.errors import ArgumentError, ShapeError
 from lunette.number import Array, Number, cells_in, total, zero_of
-from lunette.op import Arrays, Case, Kernels, Shapes, apply, case, resolve
+from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, resolve
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.derivative import Differentiable
 from lunette.ops.glue import shape_of
@@ -317,7 +317,7 @@ def conv(
     padding: Padding = 0,
     dilation: Ints = 1,
     groups: int = 1,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """The convolution of `x` `(*batch, in, *space)` with `w` `(out, in/groups, *kernel)`, not flipped, plus `b`.
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 from lunette import _native
 from lunette.errors import ShapeError
-from lunette.op import Case, Shapes, apply, case
+from lunette.op import Arithmetic, Case, Shapes, apply, case
 from lunette.ops.conv import Conv, check_bias, check_groups
 from lunette.window import Ints, Padding, Shape, Window
 
@@ -108,7 +108,7 @@ def conv_transpose(
     output_padding: Ints = 0,
     dilation: Ints = 1,
     groups: int = 1,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """The adjoint of `conv`: `x` `(*batch, in, *space)`, `w` `(in, out/groups, *kernel)`; `padding` crops the result.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from lunette.number import Ties
-from lunette.op import Case, Shapes, apply, case
+from lunette.op import Arithmetic, Case, Shapes, apply, case
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import Pool, check_ties
@@ -111,7 +111,9 @@ class GlobalMaxPool(MaxPool):
         return Folded(x, (*x[:kept], *(1,) * (self.window.d * self.keepdims)), tuple(range(kept, len(x))))
 
 
-def global_avg_pool(x: Any, *, keepdims: bool = True, spatial: int | None = None, arithmetic: str = "fast") -> Any:
+def global_avg_pool(
+    x: Any, *, keepdims: bool = True, spatial: int | None = None, arithmetic: Arithmetic = "fast"
+) -> Any:
     """The average of every channel of `x`, which is `(*batch, channels, *space)`.
 
     >>> import lunette as ln
@@ -128,7 +130,7 @@ def global_max_pool(
     ties: Ties = "all",
     return_indices: bool = False,
     spatial: int | None = None,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """The greatest cell of every channel of `x`, which is `(*batch, channels, *space)`.
 

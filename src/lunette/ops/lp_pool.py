@@ -48,7 +48,7 @@ from lunette.number import (
     winners,
     zero_of,
 )
-from lunette.op import Arrays, Case, Kernels, Shapes, apply, case, resolve
+from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, resolve
 from lunette.ops.avg_pool import AvgPool, avg_pool
 from lunette.ops.binary import div, mul, sub
 from lunette.ops.glue import shape_of
@@ -263,7 +263,7 @@ def lp_pool(
     dilation: Ints = 1,
     ceil_mode: bool = False,
     spatial: int | None = None,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """The p-norm `(sum |x|^p)^(1/p)` of every window of `x`, which is `(*batch, channels, *space)`.
 

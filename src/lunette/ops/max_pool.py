@@ -24,7 +24,7 @@ from lunette import _native
 from lunette.errors import ShapeError
 from lunette.lines import Greatest, Relaxation
 from lunette.number import Array, Interval, Number, Ties, place, select, total, winners
-from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
+from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.pool import Pool, View, check_ties
 from lunette.window import Ints, Padding, Window, flag
 
@@ -139,7 +139,7 @@ def max_pool(
     ties: Ties = "first",
     return_indices: bool = False,
     spatial: int | None = None,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """The greatest cell of every window of `x`, which is `(*batch, channels, *space)`.
 

@@ -47,7 +47,7 @@ from lunette.number import (
     total,
     zero_of,
 )
-from lunette.op import Arrays, Case, Kernels, Shapes, apply, case
+from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
 from lunette.ops.avg_pool import check_counted
 from lunette.ops.binary import div, mul, sub
 from lunette.ops.broadcast import sum_to
@@ -292,7 +292,7 @@ def smooth_max_pool(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     spatial: int | None = None,
-    arithmetic: str = "fast",
+    arithmetic: Arithmetic = "fast",
 ) -> Any:
     """The log-sum-exp `(1/beta) * log(sum exp(beta*x))` of every window of `x`, `(*batch, channels, *space)`.
 

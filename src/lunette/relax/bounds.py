@@ -26,9 +26,11 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown
-from lunette.graph.graph import Graph, Node
+from lunette.graph.differentiate import check_function
+from lunette.graph.graph import Graph
+from lunette.graph.jit import trace
+from lunette.graph.nodes import Node
 from lunette.graph.program import Program
-from lunette.graph.transform import check_function, trace
 from lunette.lines import Greatest, Kink, Relaxation
 from lunette.number import Array, Interval
 from lunette.op import apply

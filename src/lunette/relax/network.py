@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from lunette.errors import ArgumentError
-from lunette.graph.graph import Graph, Node, Var
+from lunette.graph.graph import Graph
+from lunette.graph.nodes import Node, Var
 from lunette.graph.walk import forward
 from lunette.number import Array, as_dtype
 from lunette.op import apply

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from lunette.arithmetic.error import height
-from lunette.graph.graph import Node
+from lunette.graph.nodes import Node
 from lunette.graph.rows import by_rows
 from lunette.lines import GROW, TINY, Lines, Parameters, Relaxation, gamma
 from lunette.number import Array, Interval

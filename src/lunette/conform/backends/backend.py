@@ -193,3 +193,12 @@ def preamble(case: Case, start: str) -> str:
     start += "; import ml_dtypes" * (case.dtype == "bfloat16" and "numpy as np" in start)
     long = any(not literal(a) and a.size and not (a == a.ravel()[0]).all() for a in case.arrays().every)
     return start + "; from lunette.conform.case import Case" * long + "; "
+
+
+LIVE: dict[str, Backend] = {}
+"""Backends that exist in this process only, such as functions without a name to import."""
+
+
+def register(backend: Backend) -> None:
+    """A backend for this process only."""
+    LIVE[backend.name] = backend

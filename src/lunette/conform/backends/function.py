@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lunette.conform.backends import registry
-from lunette.conform.backends.backend import Backend, Space, preamble
+from lunette.conform.backends.backend import Backend, Space, preamble, register
 from lunette.conform.backends.lunette import called
 from lunette.conform.case import KINDS, Case, Data
 from lunette.conform.truth import FUNCTIONS
@@ -294,5 +293,5 @@ def as_backend(
     own = _called(function)
     chosen = check_operator(op or own)
     name = f"{own} as {chosen} #{next(_numbers)}"
-    registry.register(Function(name, function, chosen, jvp, vjp, dtypes, ranks))
+    register(Function(name, function, chosen, jvp, vjp, dtypes, ranks))
     return name

@@ -6,7 +6,7 @@ import importlib
 from functools import lru_cache
 from typing import Final
 
-from lunette.conform.backends.backend import Backend
+from lunette.conform.backends.backend import LIVE, Backend
 from lunette.errors import ArgumentError, meant, shown
 
 _PLACES: Final = {
@@ -20,12 +20,6 @@ _PLACES: Final = {
     "lunette": "lunette:Lunette",
 }
 NAMES: Final = tuple(_PLACES)
-_LIVE: dict[str, Backend] = {}
-
-
-def register(backend: Backend) -> None:
-    """A backend that exists in this process only, such as a function without a name to import."""
-    _LIVE[backend.name] = backend
 
 
 @lru_cache
@@ -44,4 +38,4 @@ def _built(name: str) -> Backend:
 
 def find(name: str) -> Backend:
     """A backend by its name: a library's, or "module:function as operator". Rule V2."""
-    return _LIVE[name] if name in _LIVE else _built(name)
+    return LIVE[name] if name in LIVE else _built(name)

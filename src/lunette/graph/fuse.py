@@ -1,0 +1,141 @@
+"""Patterns of nodes that become one step: what follows a product or a scale goes into the same pass over memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from lunette import _native
+from lunette.array import KERNEL_RANK
+from lunette.graph.nodes import Node, Nodes
+from lunette.graph.simplify import is_bias, is_per_channel
+from lunette.graph.steps import Step, flops_of, kernel_of
+from lunette.number import Array
+from lunette.op import Op
+from lunette.ops import Conv, ConvTranspose
+from lunette.ops.binary import Add, Mul
+from lunette.ops.linear import MatMul
+from lunette.ops.unary import Relu
+
+
+@dataclass(slots=True)
+class Reading:
+    """A graph as a pattern sees it: how often and by whom each node is read, and what is part of a step already."""
+
+    graph: Nodes
+    uses: Sequence[int]
+    readers: Sequence[Sequence[int]]
+    done: set[int] = field(default_factory=set)
+
+
+def _chain(reading: Reading, at: int) -> Step | None:
+    """A convolution or a matrix product with what follows it: + bias, + residual, relu."""
+    graph, uses, readers, done = reading.graph, reading.uses, reading.readers, reading.done
+    n = graph.nodes[at]
+    assert n.resolved is not None
+    last, bias, add, relu, covers = at, None, None, False, [at]
+    is_conv = n.kind is not MatMul
+    if is_conv:
+        bias = n.inputs[2]
+    while not relu and uses[last] == 1:
+        k = readers[last][0]
+        if k in done:
+            break
+        m = graph.nodes[k]
+        if m.kind is Relu:
+            relu = True
+        elif m.kind is Add and m.shape == n.shape:
+            other = m.inputs[1] if m.inputs[0] == last else m.inputs[0]
+            if other is None or other == last:
+                break
+            shape = graph.nodes[other].shape
+            per_channel = is_per_channel(n, shape) if is_conv else shape == n.shape[-1:]
+            fresh = bias is None and add is None and shape != n.shape
+            if per_channel and fresh and is_bias(n, graph.nodes[other].value):
+                bias = other
+            elif is_conv and shape == n.shape and add is None and other not in covers:
+                add = other
+            else:
+                break
+        else:
+            break
+        last = k
+        covers.append(k)
+    if last == at and not is_conv:
+        return None
+    done.update(covers)
+    if is_conv:
+        return _conv_step(graph, n, at, last, bias, add, relu, covers)
+    assert isinstance(n.op, MatMul)
+    x, y = n.resolved.shapes
+    assert x is not None and y is not None
+    m_, n_, k_, _ = n.op.sizes(x, y)
+    task = _native.matmul(n.dtype.char, prod(x[:-2]), m_, n_, k_, n.op.turn_x, n.op.turn_y, relu)
+    return Step(task, [n.inputs[0], n.inputs[1], bias], last, at, flops_of(n), covers=covers)
+
+
+def _conv_step(
+    graph: Nodes, n: Node, at: int, last: int, bias: int | None, add: int | None, relu: bool, covers: list[int]
+) -> Step:
+    assert n.resolved is not None and isinstance(n.op, Conv)
+    convolution = n.op.native(n.dtype, prod(n.resolved.batch), n.resolved.shapes)
+    if convolution is None or (n.resolved.d or 0) > KERNEL_RANK:
+        return Step(kernel_of(n), list(n.inputs), at, at)
+    transposed = isinstance(n.op, ConvTranspose)
+    maker: Callable[..., _native.Task] = _native.conv_input_grad if transposed else _native.conv
+    task = maker(*convolution, relu)
+    w = n.inputs[1]
+    assert w is not None
+    weights = graph.nodes[w].value
+    packed = None
+    if weights is not None:
+        make_pack: Any = _native.conv_pack
+        pack = make_pack(*convolution, transposed)
+        if pack.count(1):
+            array: Array = np.empty(pack.count(1), n.dtype)
+            pack(weights, array)
+            packed = graph.append(Node(array.shape, array.dtype, value=array)).id
+    return Step(task, [n.inputs[0], w, bias, add, packed], last, at, flops_of(n), covers=covers)
+
+
+def _scale_shift(reading: Reading, at: int) -> Step | None:
+    """One pass for x * scale + shift, both per channel, and relu."""
+    graph, uses, readers, done = reading.graph, reading.uses, reading.readers, reading.done
+    n = graph.nodes[at]
+    if uses[at] != 1 or n.inputs[0] is None or n.inputs[1] is None:
+        return None
+    k = readers[at][0]
+    shift = graph.nodes[k]
+    if shift.kind is not Add or shift.shape != n.shape or k in done:
+        return None
+    x, scale = sorted((n.inputs[0], n.inputs[1]), key=lambda i: prod(graph.nodes[i].shape), reverse=True)
+    offset = shift.inputs[1] if shift.inputs[0] == at else shift.inputs[0]
+    if offset is None or offset == at or graph.nodes[x].shape != n.shape:
+        return None
+    per_channel = graph.nodes[scale].shape
+    if len(per_channel) < 1 or len(n.shape) < len(per_channel) or graph.nodes[offset].shape != per_channel:
+        return None
+    channels, inner = per_channel[0], n.shape[len(n.shape) - len(per_channel) + 1 :]
+    if per_channel[1:] != (1,) * len(inner) or n.shape[len(n.shape) - len(per_channel)] != channels:
+        return None
+    last, relu, covers = k, False, [at, k]
+    if uses[k] == 1 and graph.nodes[readers[k][0]].kind is Relu and readers[k][0] not in done:
+        last, relu = readers[k][0], True
+        covers.append(last)
+    done.update(covers)
+    outer = prod(n.shape[: len(n.shape) - len(per_channel)])
+    task = _native.scale_shift(n.dtype.char, outer, channels, prod(inner), relu)
+    return Step(task, [x, scale, offset], last, at, 2 * flops_of(n), (0,), covers=covers)
+
+
+PATTERNS: Final[dict[type[Op], Callable[[Reading, int], Step | None]]] = {
+    Conv: _chain,
+    ConvTranspose: _chain,
+    MatMul: _chain,
+    Mul: _scale_shift,
+}
+"""How a node and those that follow it may become one step; None where they do not."""
