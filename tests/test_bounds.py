@@ -22,7 +22,7 @@ from lunette.graph.text import kinds
 from lunette.lines import Greatest
 from lunette.number import Array, Interval
 from lunette.relax import bounds as relax_bounds
-from lunette.relax import dual, step
+from lunette.relax import dual, patch, step
 from lunette.relax.bounds import METHODS
 from lunette.relax.patch import Patch
 from lunette.taps import Windows
@@ -206,7 +206,10 @@ def test_rows_are_rows() -> None:
 def test_points_are_constants_and_inputs_may_be_several() -> None:
     w = np.array([[1.0, -2.0], [0.5, 1.0]])
     x = ln.Interval(np.full((1, 2), -1.0), np.full((1, 2), 1.0))
-    f = lambda x, w, y: ln.relu(ln.linear(x, w)) - y  # noqa: E731
+
+    def f(x: Any, w: Any, y: Any) -> Any:
+        return ln.relu(ln.linear(x, w)) - y
+
     found = ln.bounds(f, x, w, ln.Interval(np.zeros((1, 2)), np.ones((1, 2))))
     assert found.graph.inputs[0].name == "x" and len(found.graph.inputs) == 2
     assert np.allclose(found.lo, -1) and np.allclose(found.hi, [[3, 1.5]])
@@ -269,8 +272,13 @@ def test_patches_are_planes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_patches_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above compares two ways."""
     found: list[bool] = []
-    right = dual.pull_patch
-    monkeypatch.setattr(dual, "pull_patch", lambda *a: (found.append(True), right(*a))[1])
+    right = patch.pull_patch
+
+    def counted(*arguments: Any) -> Any:
+        found.append(True)
+        return right(*arguments)
+
+    monkeypatch.setattr(dual, "pull_patch", counted)
     for seed in range(6):
         ln.bounds(*random_network(seed))
     assert len(found) > 10

@@ -68,7 +68,7 @@ def gaps(relaxation: Relaxation, made: Lines, x: Sequence[Array], y: Array) -> t
         total: Any = exactly(constant)
         for t, s, cells in zip(relaxation.taps, slopes, x, strict=True):
             where = t.gather(np.arange(cells.size, dtype=float).reshape(1, *cells.shape), -1.0)[0].astype(int)
-            taken = np.append(cells.reshape(-1), Fraction(0))[where]
+            taken = np.concatenate([cells.reshape(-1), np.array([Fraction(0)], object)])[where]
             assert s.shape[1:] == where.shape
             total = total + (exactly(s) * taken).sum(1)
         found.append(min((sign * (y - total)).reshape(-1), default=Fraction(0)))
@@ -175,7 +175,7 @@ def envelope(lo: list[Fraction], hi: list[Fraction], x: list[Fraction], floor: F
         if weights is None or min(weights) < 0:
             continue
         values = [max([*c, *([] if floor is None else [floor])]) for c in basis]
-        value = sum(w * v for w, v in zip(weights, values, strict=True))
+        value = sum((w * v for w, v in zip(weights, values, strict=True)), Fraction(0))
         best = value if best is None else max(best, value)
     assert best is not None
     return best
@@ -207,6 +207,11 @@ def test_the_best_level_is_the_concave_envelope(seed: int, n: int, floored: bool
 # ---- broken on purpose
 
 
+def largest(x: Array) -> Array:
+    """Of cells and zero."""
+    return each(lambda v: max(v, Fraction(0)), x)
+
+
 def broken_escapes(seed: int = 0) -> int:
     """How many of some boxes have a point outside of the lines of a maximum, of one with a floor, or of relu."""
     found = 0
@@ -219,8 +224,8 @@ def broken_escapes(seed: int = 0) -> int:
         flat = Interval.between(box.lo[0], box.hi[0])
         cases: list[tuple[Relaxation, Interval, Callable[[Array], Array]]] = [
             (Greatest((box,), (taps,)), box, lambda x: x.max(0)),
-            (Greatest((box,), (taps,), zero), box, lambda x: np.maximum(x.max(0), Fraction(0))),
-            (Kink(flat.lo, flat.hi, 0.0, 1.0), flat, lambda x: np.maximum(x, Fraction(0))),
+            (Greatest((box,), (taps,), zero), box, lambda x: largest(x.max(0))),
+            (Kink(flat.lo, flat.hi, 0.0, 1.0), flat, lambda x: largest(x)),
             (Mirrored(Greatest((Interval.between(-box.hi, -box.lo),), (taps,))), box, lambda x: x.min(0)),
         ]
         for relaxation, own, f in cases:
@@ -244,12 +249,12 @@ def inward(value: Array, magnitude: Array, roundings: int) -> Array:
 
 
 def heavier(self: Greatest, wanted: Array, right: Any = Greatest.weights) -> Array:
-    w = right(self, wanted)
+    w: Array = right(self, wanted)
     return w * (1 + 2.0**-20)
 
 
 def negative(self: Greatest, level: Array, right: Any = Greatest.slopes) -> Array:
-    s = right(self, level)
+    s: Array = right(self, level)
     return s - 0.01
 
 

@@ -209,7 +209,8 @@ class Greatest(Relaxation):
             by_centre = np.concatenate([centre, 2 * floor], 1)
             score = np.where(floor > lo.max(1, keepdims=True), by_centre, score)
         winners = (score == score.max(1, keepdims=True)).astype(float)
-        return winners / winners.sum(1, keepdims=True)
+        shared: Array = winners / winners.sum(1, keepdims=True)
+        return shared
 
     def weights(self, wanted: Array) -> Array:
         """Weights of the taps that can be proven: multiples of a power of two, whose sum is 1 if there is no floor."""

@@ -59,7 +59,8 @@ class Broadcast(Taps):
 
     def scatter(self, plus: Array, minus: Array, low: Array, high: Array) -> Array:
         y = plus * low[:, 0] + minus * high[:, 0]
-        return y.sum(self.axes).reshape(y.shape[0], *self.shape) if self.axes else y
+        summed: Array = y.sum(self.axes).reshape(y.shape[0], *self.shape) if self.axes else y
+        return summed
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,8 @@ class Folded(Taps):
     def scatter(self, plus: Array, minus: Array, low: Array, high: Array) -> Array:
         y = plus[:, None] * low + minus[:, None] * high
         turned = y.reshape(y.shape[0], *(self.shape[a - 1] for a in self.order[1:]))
-        return turned.transpose(np.argsort(self.order))
+        back: Array = turned.transpose(np.argsort(self.order))
+        return back
 
 
 @dataclass(frozen=True, eq=False)

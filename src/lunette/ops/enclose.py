@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from lunette.curves import Curve
-from lunette.lines import Relaxation
 from lunette.number import Array, Interval
 from lunette.op import Op, apply
 from lunette.ops.glue import Glue
@@ -36,12 +35,3 @@ def curve_of(op: Glue, box: Interval, bend: Any) -> Curve:
         return y
 
     return Curve(box.lo, box.hi, np.broadcast_to(np.float64(bend), box.shape), value, slope)
-
-
-def curved(bend: float) -> Callable[[Any, Sequence[Interval], Sequence[bool]], Relaxation | None]:
-    """`Op.relax` of such a function; of one that is defined for positive numbers only, where the box has no others."""
-
-    def relax(self: Glue, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
-        return None if self.positive and (boxes[0].lo < 0).any() else curve_of(self, boxes[0], bend)
-
-    return relax

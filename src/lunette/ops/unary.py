@@ -42,7 +42,7 @@ from lunette.number import (
 )
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
-from lunette.ops.enclose import curved
+from lunette.ops.enclose import curve_of
 from lunette.ops.glue import Glue, check_number, make
 from lunette.window import Shape
 
@@ -88,6 +88,15 @@ class Unary(Glue):
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         return Kernels(_native.unary(dtype.char, self.name, prod(shapes[0] or ()), self.parameter()))
+
+
+class Curved(Unary):
+    """A smooth function, convex below `bend` and concave above it."""
+
+    bend: ClassVar[float]
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+        return None if self.positive and (boxes[0].lo < 0).any() else curve_of(self, boxes[0], self.bend)
 
 
 class Neg(Unary):
@@ -169,82 +178,79 @@ class LeakyRelu(Unary):
         return self.slope
 
 
-class Sigmoid(Unary):
+class Sigmoid(Curved):
     """1 / (1 + exp(-x))."""
 
     name: ClassVar[str] = "sigmoid"
     needs: ClassVar[str] = "exp"
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = 0.0
 
     def cell(self, v: Number) -> Number:
         return number.divide(like(1, v), number.exp(-v) + like(1, v))
-
-    relax = curved(0.0)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         return mul(t, mul(y, sub(1, y)))
 
 
-class Tanh(Unary):
+class Tanh(Curved):
     """The hyperbolic tangent."""
 
     name: ClassVar[str] = "tanh"
     needs: ClassVar[str] = "exp"
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = 0.0
 
     def cell(self, v: Number) -> Number:
         return v if _is_floating_zero(v) else 1 - number.divide(like(2, v), number.exp(2 * v) + like(1, v))
-
-    relax = curved(0.0)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         return mul(t, sub(1, mul(y, y)))
 
 
-class Exp(Unary):
+class Exp(Curved):
     """E to the power x."""
 
     name: ClassVar[str] = "exp"
     needs: ClassVar[str] = "exp"
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = math.inf
 
     def cell(self, v: Number) -> Number:
         return number.exp(v)
-
-    relax = curved(math.inf)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         return mul(t, y)
 
 
-class Log(Unary):
+class Log(Curved):
     """The natural logarithm."""
 
     name: ClassVar[str] = "log"
     needs: ClassVar[str] = "exp"
     positive: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = -math.inf
 
     def cell(self, v: Number) -> Number:
         return number.log(v)
-
-    relax = curved(-math.inf)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         return div(t, x)
 
 
-class Sqrt(Unary):
+class Sqrt(Curved):
     """The square root."""
 
     name: ClassVar[str] = "sqrt"
     needs: ClassVar[str] = "exp"
     positive: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = -math.inf
 
     def cell(self, v: Number) -> Number:
         if _is_floating_zero(v):
@@ -253,8 +259,6 @@ class Sqrt(Unary):
 
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.sqrt(*boxes)
-
-    relax = curved(-math.inf)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:

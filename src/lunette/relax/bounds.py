@@ -187,7 +187,8 @@ class Network:
         if is_linear(n, moving):
             return Linear(n, moving, own)
         sources = [i for i, m in zip(n.inputs, moving, strict=True) if m and i is not None]
-        if n.kind is not None and issubclass(n.kind, MaxPool) and self._is_relu(sources[0]):
+        relaxation: Relaxation | None
+        if issubclass(n.kind, MaxPool) and self._is_relu(sources[0]):
             # The greatest of cells and zero: one operator, whose lines are tighter than those of two.
             sources = [i for i in self.graph.nodes[sources[0]].inputs if i is not None]
             relaxation = self._fused(n, sources[0])
@@ -343,7 +344,7 @@ def unit_rows(cells: Array, shape: Sequence[int]) -> Array | Patch:
 def matters(box: Interval, relaxation: Relaxation) -> Array:
     """The cells whose bounds lines depend on, so far as the box tells."""
     if isinstance(relaxation, Kink):
-        return (box.lo < 0) & (box.hi > 0)
+        return relaxation.open
     if isinstance(relaxation, Greatest) and len(relaxation.taps) == 1:
         (lo, hi), (least, _, _) = relaxation.ends, relaxation.levels
         taps, shape = relaxation.taps[0], box.shape
@@ -376,15 +377,14 @@ def _check(method: Any, semantics: Any, memory: Any, steps: Any, seed: Any) -> N
 
 def _graph_of(f: Any, boxes: Sequence[Any]) -> Graph:
     """Rule Z1."""
-    if isinstance(f, Program):
-        f = f.graph
-    if not isinstance(f, Graph):
+    graph = f.graph if isinstance(f, Program) else f
+    if not isinstance(graph, Graph):
         check_function(f, "bounds")
-        f = trace(f, *(b.lo if isinstance(b, Interval) else b for b in boxes))
-    if len(f.outputs) != 1 or f.nodes[f.outputs[0]].dtype.kind != "f":
-        got = f"{len(f.outputs)} outputs" if len(f.outputs) != 1 else "an output of integers"
+        graph = trace(f, *(b.lo if isinstance(b, Interval) else b for b in boxes))
+    if len(graph.outputs) != 1 or graph.nodes[graph.outputs[0]].dtype.kind != "f":
+        got = f"{len(graph.outputs)} outputs" if len(graph.outputs) != 1 else "an output of integers"
         raise ArgumentError("Z1", "a function with one output of floats", got, "Join them with ln.concat.")
-    return f
+    return graph
 
 
 def _boxes_of(graph: Graph, boxes: Sequence[Any]) -> list[Array | Interval]:

@@ -20,8 +20,7 @@ import numpy as np
 from lunette.graph.walk import reverse
 from lunette.lines import GROW, TINY, gamma
 from lunette.number import Array, Interval
-from lunette.relax.patch import Patch, plus
-from lunette.relax.patch import pull as pull_patch
+from lunette.relax.patch import Patch, plus, pull_patch
 from lunette.relax.step import Step, magnitude
 
 
@@ -29,7 +28,8 @@ def dot(a: Array, b: Array) -> Array:
     """Row by row; b has one row or as many. Zero times what is not finite is zero."""
     x, y = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1)
     if not np.isfinite(y).all():
-        return np.where(x == 0, 0.0, x * y).sum(1)
+        careful: Array = np.where(x == 0, 0.0, x * y).sum(1)
+        return careful
     result: Array = x @ y[0] if len(y) == 1 else np.einsum("rn,rn->r", x, y)
     return result
 

@@ -89,11 +89,12 @@ def plus(a: Any, b: Any) -> Any:
     last = np.maximum(np.array(a.sizes), shift + np.array(b.sizes))
     y = np.zeros((*a.cells.shape[:2], *(int(n) for n in last - first)))
     for p, begin in ((a, -first), (b, shift - first)):
-        y[(..., *(slice(int(s), int(s) + m) for s, m in zip(begin, p.sizes, strict=True)))] += p.cells
+        at: Any = (..., *(slice(int(s), int(s) + m) for s, m in zip(begin, p.sizes, strict=True)))
+        y[at] += p.cells
     return Patch(y, a.origin + first, a.space)
 
 
-def pull(step: Step, a: Patch, positive: Array, negative: Array) -> list[Any] | None:
+def pull_patch(step: Step, a: Patch, positive: Array, negative: Array) -> list[Any] | None:
     """`Step.pull` of patches; None where there is no such form."""
     if np.prod(a.sizes) >= np.prod(a.space):
         return None
@@ -121,7 +122,7 @@ def _through_lines(lines: Lines, taps: Any, a: Patch, positive: Array, negative:
     axes: Any = taps.window.axes
     origin, cells = _behind(axes, a)
     for k, kernel_cell in enumerate(_kernel_cells(axes, taps)):
-        at = tuple(
+        at: Any = tuple(
             slice(c * x.dilation, c * x.dilation + (m - 1) * x.stride + 1, x.stride)
             for c, x, m in zip(kernel_cell, axes, a.sizes, strict=True)
         )

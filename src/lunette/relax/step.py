@@ -41,7 +41,8 @@ Boxes = Sequence[Interval | None]
 
 def magnitude(box: Interval) -> Array:
     """The greatest absolute value of every cell."""
-    return np.maximum(np.abs(box.lo), np.abs(box.hi))
+    greatest: Array = np.maximum(np.abs(box.lo), np.abs(box.hi))
+    return greatest
 
 
 class Step(ABC):
@@ -102,16 +103,14 @@ class Linear(Step):
             if b is not None and not moving[p] and p in kind.linear_in and (b.lo != b.hi).any():
                 c = self.centres[p]
                 radius = np.nextafter(np.maximum(b.hi - c, c - b.lo), np.inf)
-                uncertain = interval(
-                    lambda q, v, p=p, r=radius: (
-                        Interval.between(-r, r)
-                        if q == p
-                        else Interval.between(-magnitude(v), magnitude(v))
-                        if moving[q]
-                        else np.zeros(v.shape)
-                    )
-                )
-                error = error + magnitude(uncertain)
+
+                def uncertain(q: int, v: Interval, p: int = p, radius: Array = radius) -> Any:
+                    if q != p and not moving[q]:
+                        return np.zeros(v.shape)
+                    reach = radius if q == p else magnitude(v)
+                    return Interval.between(-reach, reach)
+
+                error = error + magnitude(interval(uncertain))
         self.settle(zero.lo[None], zero.hi[None], error[None], read * (cells + 4))
 
     def pull(self, a: Array, plus: Array, minus: Array) -> list[Array]:
@@ -153,7 +152,8 @@ class Relaxed(Step):
             error = error + gamma(t.terms + 2) * (np.maximum(np.abs(low), np.abs(high)) * size).sum(1)
         low, high = self.lines.low_constant, self.lines.high_constant
         shape = np.broadcast_shapes(low.shape, high.shape, np.shape(error))
-        self.settle(*(np.broadcast_to(v, shape) for v in (low, high, error)), beside=self.read * (terms + 2))
+        low, high, error = (np.broadcast_to(v, shape) for v in (low, high, error))
+        self.settle(low, high, error, self.read * (terms + 2))
 
     def pull(self, a: Array, plus: Array, minus: Array) -> list[Array]:
         parts = zip(self.relaxation.taps, self.lines.low, self.lines.high, strict=True)
