@@ -17,10 +17,14 @@ from hypothesis import strategies as st
 
 import lunette as ln
 from lunette.bench.random_networks import random_network
+from lunette.graph import walk
 from lunette.graph.rules import rules
 from lunette.graph.text import kinds
 from lunette.lines import Greatest
 from lunette.number import Array, Interval
+from lunette.op import apply
+from lunette.ops import Conv
+from lunette.ops.linear import MatMul
 from lunette.relax import bounds as relax_bounds
 from lunette.relax import dual, patch, step
 from lunette.relax.bounds import METHODS
@@ -282,6 +286,76 @@ def test_patches_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(6):
         ln.bounds(*random_network(seed))
     assert len(found) > 10
+
+
+# ---- executions in floats
+
+
+def executed(graph: ln.Graph, x: Array, rng: np.random.Generator) -> Array:
+    """The output in float32, sums in an order of their own: another library, as it were."""
+
+    def compute(n: Any, operands: list[Any]) -> Any:
+        if n.kind is MatMul:
+            a, b = operands[0], operands[1].T if n.options[1] else operands[1]
+            order = rng.permutation(a.shape[1])
+            total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+            for k in order:
+                total = (total + (a[:, k, None] * b[None, k])).astype(np.float32)
+            return total
+        if n.kind is Conv:
+            w = operands[1]
+            order = rng.permutation(w.shape[1])
+            parts = [ln.conv(*_channels(operands, c, w), **_conv_options(n)) for c in order]
+            whole = parts[0]
+            for part in parts[1:]:
+                whole = whole + part
+            return whole if operands[2] is None else whole + operands[2].reshape(-1, *(1,) * (w.ndim - 2))
+        return apply(n.kind, operands, "fast", *n.options)
+
+    known = dict(walk.forward(graph, [x], compute))
+    result: Array = known[graph.outputs[0]]
+    return result
+
+
+def _channels(operands: Any, c: int, w: Array) -> tuple[Array, Array]:
+    return np.ascontiguousarray(operands[0][:, c : c + 1]), np.ascontiguousarray(w[:, c : c + 1])
+
+
+def _conv_options(n: Any) -> dict[str, Any]:
+    return dict(zip(("stride", "padding", "dilation", "groups"), n.options, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_executions_in_floats_are_inside(seed: int) -> None:
+    """Of a point, so that nothing but rounding is between; the bounds of reals are too narrow for some of them."""
+    graph, box = random_network(seed, smooth=False)
+    rng = np.random.default_rng(seed)
+    x = box.lo
+    point = ln.Interval(x, x)
+    real, found = ln.bounds(graph, point), ln.bounds(graph, point, semantics="float")
+    assert ((found.lo <= real.lo) & (found.hi >= real.hi)).all() and (found.width < 0.01).all()
+    values = [executed(graph, x, rng) for _ in range(3)] + [graph.compile()(x)]
+    for y in values:
+        assert ((found.lo <= y) & (y <= found.hi)).all()
+    assert not all(((real.lo <= y) & (y <= real.hi)).all() for y in values)
+
+
+def test_executions_over_boxes_are_inside() -> None:
+    for seed in range(4):
+        graph, box = random_network(seed, smooth=False)
+        rng = np.random.default_rng(seed)
+        for method in METHODS:
+            found = ln.bounds(graph, box, method=method, semantics="float", steps=2)
+            for x in corners(rng, box, 12):
+                y = executed(graph, np.clip(x.astype(np.float32), box.lo, box.hi), rng)
+                assert ((found.lo <= y) & (y <= found.hi)).all()
+
+
+def test_floats_that_overflow_have_no_bound() -> None:
+    x = ln.Interval(np.full((1, 2), 1e30, np.float32), np.full((1, 2), 2e30, np.float32))
+    w = np.full((1, 2), 1e9, np.float32)
+    assert np.isfinite(ln.bounds(lambda x: ln.linear(x, w), x).hi).all()
+    assert ln.bounds(lambda x: ln.linear(x, w), x, semantics="float").hi == np.inf
 
 
 # ---- published networks and boxes

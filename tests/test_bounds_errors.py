@@ -77,12 +77,18 @@ def test_z4_rows_have_a_coefficient_for_each_cell() -> None:
     )
 
 
-def test_z5_semantics_is_real() -> None:
+def test_z5_semantics_is_real_or_float() -> None:
     refused(
         lambda: ln.bounds(ln.relu, BOX, semantics="complex"),
         ln.ArgumentError,
-        "bounds [Z5] needs semantics=\"real\"; got semantics='complex'. Leave it out: the real-valued function, with "
-        "the weights it has.",
+        'bounds [Z5] needs semantics "real" or "float"; got '
+        "semantics='complex'. Of the real-valued function with the weights it has, or of its executions in floats.",
+    )
+    refused(
+        lambda: ln.bounds(ln.exp, BOX, semantics="float"),
+        ln.ArgumentError,
+        'bounds [Z5] needs sums of products and maxima for semantics="float"; got exp. Operators with exp, log or '
+        "roots differ between libraries; fold constants before.",
     )
 
 

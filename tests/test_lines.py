@@ -141,7 +141,8 @@ def test_the_operators_with_lines_are_known() -> None:
     own = {k.name for k in (*ALL, *GLUE) if k.relax is not Op.relax}
     assert own == {
         *("max_pool", "adaptive_max_pool", "global_max_pool"),
-        *("relu", "leaky_relu", "abs", "maximum", "minimum", "max"),
+        *("relu", "leaky_relu", "abs", "maximum", "minimum", "max", "smooth_max_pool"),
+        *("sigmoid", "tanh", "exp", "log", "sqrt", "power", "mul", "div"),
     }
 
 

@@ -6,7 +6,7 @@
 | Z2   | there is one box or point for each input, of its shape, with finite or infinite ends, none NaN     |
 | Z3   | method is "interval", "crown" or "optimised"                                                       |
 | Z4   | rows are finite floats of shape (number, cells of the output)                                      |
-| Z5   | semantics is "real"                                                                                |
+| Z5   | semantics is "real", or "float" for a graph of sums of products, maxima and what moves cells       |
 | Z6   | memory, steps and seed are integers >= 0                                                           |
 
 From the inputs on, every node gets a box: its operator's interval at the boxes of what it reads. Before an operator
@@ -39,6 +39,7 @@ from lunette.ops.linear import matmul
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.unary import Neg, Relu
 from lunette.relax.dual import Dual
+from lunette.relax.floats import Floats, widened
 from lunette.relax.network import in_float64
 from lunette.relax.optimise import improved
 from lunette.relax.patch import Patch
@@ -85,8 +86,10 @@ def bounds(
 
     `f` is a `Graph`, a `Program` or a function; a box is an `Interval`, a plain array is a point. With `rows`, of shape
     (number, cells of the output), the bounds are those of `rows @ flatten(output)`. `method` is "interval", "crown" or
-    "optimised" (in `steps` steps), each at least as tight as the one before it. `memory` limits the bytes of what is
-    computed at once; `progress` is called with what is being done, how much of it is, and how much there is.
+    "optimised" (in `steps` steps), each at least as tight as the one before it. `semantics` is "real": the function
+    with the weights it has; or "float": every execution of it in the graph's dtype, in any order of summation. `memory`
+    limits the bytes of what is computed at once; `progress` is called with what is being done, how much of it is, and
+    how much there is. Nothing is random: `seed` is for methods that will be.
 
     >>> import numpy as np, lunette as ln
     >>> x = ln.Interval(np.float32([-1, -1]), np.float32([1, 1]))
@@ -99,7 +102,8 @@ def bounds(
         _check(method, semantics, memory, steps, seed)
         graph = _graph_of(f, boxes)
         given = _boxes_of(graph, boxes)
-        network = Network(graph, given, memory, progress)
+        floats = Floats(graph.nodes[graph.outputs[0]].dtype) if semantics == "float" else None
+        network = Network(graph, given, memory, progress, floats)
         wanted = _rows_of(rows, network.graph.nodes[network.graph.outputs[0]])
         return network.bounds(method, wanted, steps, begin)
 
@@ -108,16 +112,25 @@ class Network:
     """A graph with boxes at its inputs."""
 
     def __init__(
-        self, graph: Graph, given: Sequence[Array | Interval], memory: int, progress: Callable[..., None] | None
+        self,
+        graph: Graph,
+        given: Sequence[Array | Interval],
+        memory: int,
+        progress: Callable[..., None] | None,
+        floats: Floats | None = None,
     ) -> None:
-        self.graph = in_float64(graph, [None if isinstance(b, Interval) else b for b in given])
+        self.graph = in_float64(graph, [None if isinstance(b, Interval) else b for b in given], floats is None)
+        self.floats = floats
         self.inputs = self.graph.input_ids()
         self.memory, self.progress = memory, progress or (lambda *_: None)
         nodes = self.graph.nodes
         self.moving = [n.name is not None for n in nodes]
         for at, n in enumerate(nodes):
             self.moving[at] = self.moving[at] or any(self.moving[i] for i in n.inputs if i is not None)
+        if floats is not None:
+            floats.check(self.graph, self.moving)
         self.boxes: list[Any] = [None] * len(nodes)
+        self.rounding: dict[int, Any] = {}
         varying = iter([b for b in given if isinstance(b, Interval)])
         for at in self.inputs:
             self.boxes[at] = next(varying)
@@ -148,7 +161,11 @@ class Network:
         else:
             assert n.kind is not None
             operands = [None if i is None else self._operand(i) for i in n.inputs]
-            self.boxes[at] = Interval.of(apply(n.kind, operands, "interval", *n.options))
+            box = Interval.of(apply(n.kind, operands, "interval", *n.options))
+            if self.floats is not None and self.moving[at]:
+                d = self.floats.rounding(n, [None if i is None else self.boxes[i] for i in n.inputs])
+                self.rounding[at], box = d, widened(box, d)
+            self.boxes[at] = box
 
     def _operand(self, at: int) -> Any:
         """Points as arrays: operators tell them from boxes."""
@@ -185,7 +202,7 @@ class Network:
         if not finite or 0 in n.shape:
             return Enclosed(self.boxes[at])
         if is_linear(n, moving):
-            return Linear(n, moving, own)
+            return Linear(n, moving, own, self.rounding.get(at, 0.0))
         sources = [i for i, m in zip(n.inputs, moving, strict=True) if m and i is not None]
         relaxation: Relaxation | None
         if issubclass(n.kind, MaxPool) and self._is_relu(sources[0]):
@@ -196,7 +213,7 @@ class Network:
             relaxation = self._lines(n, sources, moving)
         if relaxation is None:
             return Enclosed(self.boxes[at])
-        return Relaxed(sources, relaxation, [self.boxes[i] for i in sources])
+        return Relaxed(sources, relaxation, [self.boxes[i] for i in sources], self.rounding.get(at, 0.0))
 
     def _is_relu(self, at: int) -> bool:
         return self.graph.nodes[at].kind is Relu and self.readers[at] == 1
@@ -367,9 +384,9 @@ def _check(method: Any, semantics: Any, memory: Any, steps: Any, seed: Any) -> N
     if not isinstance(method, str) or method not in METHODS:
         names = ", ".join(f'"{m}"' for m in METHODS)
         raise ArgumentError("Z3", f"method among {names}", f"method={shown(method)}", "Leave it out for crown.")
-    if semantics != "real":
-        hint = "Leave it out: the real-valued function, with the weights it has."
-        raise ArgumentError("Z5", 'semantics="real"', f"semantics={shown(semantics)}", hint)
+    if not isinstance(semantics, str) or semantics not in ("real", "float"):
+        hint = "Of the real-valued function with the weights it has, or of its executions in floats."
+        raise ArgumentError("Z5", 'semantics "real" or "float"', f"semantics={shown(semantics)}", hint)
     for name, value in (("memory", memory), ("steps", steps), ("seed", seed)):
         if integer(name, value) < 0:
             raise ArgumentError("Z6", f"{name} >= 0", f"{name}={value}", "Bytes, steps, or a seed.")

@@ -21,12 +21,16 @@ from lunette.op import apply
 from lunette.ops.binary import Mul
 from lunette.ops.loss import OneHot
 from lunette.ops.power import power
+from lunette.ops.unary import StopGradient
 
 DOUBLE = np.dtype(np.float64)
 
 
-def in_float64(graph: Graph, given: Sequence[Array | None]) -> Graph:
-    """The graph that bounds are computed of; inputs that are given as points are constants of it."""
+def in_float64(graph: Graph, given: Sequence[Array | None], apart: bool = True) -> Graph:
+    """The graph that bounds are computed of; inputs that are given as points are constants of it.
+
+    Without `apart`, operators stay as they are, as executions have them.
+    """
     new = Graph()
     new.lines = False
     values: list[Any] = []
@@ -50,8 +54,8 @@ def in_float64(graph: Graph, given: Sequence[Array | None]) -> Graph:
             first = next(p for p, o in enumerate(own) if o is not None)
             own[first] = new.constant(own[first])
         options = tuple(_option(o, n.dtype) for o in n.options)
-        y = n.kind.parts(options, own, moving) if any(moving) else None
-        if n.kind is Mul and own[0] is own[1]:
+        y = n.kind.parts(options, own, moving) if any(moving) and (apart or n.kind is StopGradient) else None
+        if apart and n.kind is Mul and own[0] is own[1]:
             y = power(own[0], 2)  # of which more is known than of a product
         y = _checked(n, apply(n.kind, own, "fast", *options)) if y is None else y
         if any(moving):

@@ -17,7 +17,8 @@ arrays `low`, `high` and `error` do not depend on a, so that the price of rigour
 - all others: nothing is pulled, and low and high are the ends of the box of h.
 
 Dot products with low and high are computed in any order: their rounding, gamma(n + 3) * |a| . |low|, is part of the
-error, too. `slack` allows for underflow, which is additive.
+error, too. `slack` allows for underflow, which is additive. In the semantics of floats, h itself is off by at most
+`rounding` (lunette.relax.floats), which is part of the error as well.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ class Step(ABC):
     error: Array
     slack: float
 
-    def __init__(self, sources: Sequence[int]) -> None:
-        self.sources = tuple(sources)
+    def __init__(self, sources: Sequence[int], rounding: Any = 0.0) -> None:
+        self.sources, self.rounding = tuple(sources), rounding
 
     def settle(self, low: Array, high: Array, error: Array, beside: float) -> None:
         """Fill in the arrays; `beside` is the sum of the magnitudes of what is read, times the terms of a pull."""
         n = prod(low.shape[1:])
         self.low, self.high = low, high
         with np.errstate(all="ignore"):
-            self.error = (error + gamma(n + 3) * np.maximum(np.abs(low), np.abs(high))) * GROW
+            self.error = (error + self.rounding + gamma(n + 3) * np.maximum(np.abs(low), np.abs(high))) * GROW
             self.slack = TINY * 4 * (n + beside + 1)
 
     @abstractmethod
@@ -78,8 +79,8 @@ class Step(ABC):
 class Linear(Step):
     """An operator that is linear in what varies."""
 
-    def __init__(self, node: Node, moving: Sequence[bool], boxes: Boxes) -> None:
-        super().__init__([i for i, m in zip(node.inputs, moving, strict=True) if m and i is not None])
+    def __init__(self, node: Node, moving: Sequence[bool], boxes: Boxes, rounding: Any = 0.0) -> None:
+        super().__init__([i for i, m in zip(node.inputs, moving, strict=True) if m and i is not None], rounding)
         assert node.kind is not None
         kind, options = node.kind, node.options
         self.places = [p for p, m in enumerate(moving) if m]
@@ -133,8 +134,10 @@ class Linear(Step):
 class Relaxed(Step):
     """An operator with lines; with parameters, lines of each row's own."""
 
-    def __init__(self, sources: Sequence[int], relaxation: Relaxation, boxes: Sequence[Interval]) -> None:
-        super().__init__(sources)
+    def __init__(
+        self, sources: Sequence[int], relaxation: Relaxation, boxes: Sequence[Interval], rounding: Any = 0.0
+    ) -> None:
+        super().__init__(sources, rounding)
         self.relaxation = relaxation
         self.sizes = [t.gather(magnitude(b)[None], 0.0) for t, b in zip(relaxation.taps, boxes, strict=True)]
         self.read = sum(float(magnitude(b).sum()) for b in boxes)
