@@ -6,10 +6,11 @@ more, its division (two, where the count is no float). So a node that computes W
     |d|  <=  gamma_n * (|W| X + |b|)  +  n * eta,
 
 u the unit roundoff of the graph's dtype, eta its least subnormal, X the greatest magnitudes of what the execution
-itself has at x, which the boxes hold, since they are widened by d. Elementwise sums and products are rounded once. Maxima,
-relu and whatever moves cells are exact. It is assumed that underflow is gradual, that convolutions are sums of products
-(no Winograd), and that no weights are folded after the proof. That nothing overflows is proven: where the magnitudes
-reach the greatest float, the box is infinite. Operators with exp, log or roots differ between libraries: refused.
+itself has at x, which the boxes hold, since they are widened by d. Elementwise sums and products are rounded once.
+Maxima, relu and whatever moves cells are exact. It is assumed that underflow is gradual, that convolutions are sums of
+products (no Winograd), and that no weights are folded after the proof. That nothing overflows is proven: where the
+magnitudes reach the greatest float, the box is infinite. Operators with exp, log or roots differ between libraries:
+they are refused.
 """
 
 from __future__ import annotations
