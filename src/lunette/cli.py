@@ -194,6 +194,9 @@ def bench(
     arithmetics: Annotated[
         bool, typer.Option("--arithmetics", help="only what rounded and interval arithmetic cost, beside fast")
     ] = False,
+    bounds: Annotated[
+        bool, typer.Option("--bounds", help="only how tight bounds of networks are, and what they cost")
+    ] = False,
 ) -> None:
     """Measure lunette beside PyTorch, JAX, ONNX Runtime and OpenVINO, on the same data in the same run.
 
@@ -210,6 +213,11 @@ def bench(
         from lunette.bench import arithmetics as other
 
         other.show(wide)
+        return
+    if bounds:
+        from lunette.bench import bounds as tightness
+
+        tightness.show(wide)
         return
     if show is not None:
         run = Run.load(show)
