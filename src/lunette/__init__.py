@@ -85,8 +85,8 @@ from lunette.ops.unary import sigmoid as sigmoid
 from lunette.ops.unary import sqrt as sqrt
 from lunette.ops.unary import stop_gradient as stop_gradient
 from lunette.ops.unary import tanh as tanh
-from lunette.relax.bounds import Bounds as Bounds
 from lunette.relax.bounds import bounds as bounds
+from lunette.relax.result import Bounds as Bounds
 from lunette.threads import get_num_threads as get_num_threads
 from lunette.threads import set_num_threads as set_num_threads
 

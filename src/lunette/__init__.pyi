@@ -46,8 +46,8 @@ from lunette.graph.program import Program as Program
 from lunette.graph.rules import rules as rules
 from lunette.number import Dual as Dual
 from lunette.number import Interval as Interval
-from lunette.relax.bounds import Bounds as Bounds
 from lunette.relax.bounds import bounds as bounds
+from lunette.relax.result import Bounds as Bounds
 from lunette.threads import get_num_threads as get_num_threads
 from lunette.threads import set_num_threads as set_num_threads
 from lunette.conform.run import conform as conform

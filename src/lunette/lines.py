@@ -195,6 +195,12 @@ class Greatest(Relaxation):
         second = every[:, -2:-1] if every.shape[1] > 1 else every
         return least, np.maximum(least, second), every[:, -1:]
 
+    def can_win(self) -> Array:
+        """Which taps may be the greatest, one row."""
+        (lo, hi), (least, _, _) = self.ends, self.levels
+        found: Array = np.isfinite(lo) & ((hi > least) | (lo >= least))
+        return found
+
     @cached_property
     def first(self) -> Array:
         """The usual weights of taps and floor: of one cell, that of the greatest lower end; ties share.

@@ -18,7 +18,6 @@ lines for the rows that are asked for (lunette.relax.optimise).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from time import perf_counter
 from typing import Any, Final
@@ -43,32 +42,12 @@ from lunette.relax.floats import Floats, widened
 from lunette.relax.network import in_float64
 from lunette.relax.optimise import improved
 from lunette.relax.patch import Patch
+from lunette.relax.result import Bounds
 from lunette.relax.step import Enclosed, Linear, Relaxed, Step
 from lunette.window import integer
 
 METHODS: Final = ("interval", "crown", "optimised")
 MOST_ROWS: Final = 1 << 9  # rows at once: more are no faster
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Proven bounds of an output, or of rows of it: lo <= the value <= hi for every point of the box."""
-
-    lo: Array
-    hi: Array
-    method: str
-    alone: Interval
-    """What the method proves by itself; lo and hi are the best of it and of the weaker methods."""
-    boxes: dict[int, Interval] = field(repr=False)
-    """The proven boxes of the nodes of `graph`, by their number."""
-    graph: Graph = field(repr=False)
-    """The function as it was bounded: in float64, points folded away."""
-    seconds: float = 0.0
-
-    @property
-    def width(self) -> Array:
-        """Hi - lo."""
-        return np.asarray(self.hi - self.lo)
 
 
 def bounds(
@@ -135,6 +114,9 @@ class Network:
         for at in self.inputs:
             self.boxes[at] = next(varying)
         self.steps: dict[int, Step] = {}
+        self.sensitivity: dict[str, Array] = {}
+        self.changed: set[int] = set()
+        """Nodes whose boxes are smaller than their intervals at the inputs' boxes."""
         self.tight: dict[int, Array] = {}
         """Which cells of a node were tightened already."""
         self.readers = [0] * len(nodes)
@@ -173,11 +155,12 @@ class Network:
         return box.lo if box.lo is box.hi else box
 
     def relax(self) -> None:
-        """Boxes, tightened where it matters, and steps for walks back."""
+        """Boxes that were enclosed, tightened where it matters, and steps for walks back."""
         total = len(self.graph.nodes)
         for at, n in enumerate(self.graph.nodes):
             self.progress("nodes", at, total)
-            self._enclose(at)
+            if not self.changed.isdisjoint(n.inputs):
+                self._enclose_again(at)
             if self.moving[at] and n.kind is not None:
                 self.steps[at] = self._step(at, n)
                 self._again(at)
@@ -188,11 +171,16 @@ class Network:
         relus = [i for i in self.graph.nodes[at].inputs if i is not None and self._is_relu(i)]
         for k in (*relus, at):
             if any(i in self.tight for i in self.graph.nodes[k].inputs):
-                before = self.boxes[k]
-                self._enclose(k)
-                self.boxes[k] = _meet(before, self.boxes[k])
+                self._enclose_again(k)
                 if isinstance(self.steps[k], Enclosed):
                     self.steps[k] = Enclosed(self.boxes[k])
+
+    def _enclose_again(self, at: int) -> None:
+        """A box that can only become smaller."""
+        before = self.boxes[at]
+        self._enclose(at)
+        self.boxes[at] = _meet(before, self.boxes[at])
+        self.changed.add(at)
 
     def _step(self, at: int, n: Node) -> Step:
         assert n.kind is not None
@@ -240,6 +228,14 @@ class Network:
             self.tighten(p, relaxation)
         return lines()
 
+    def _note(self, dual: Dual, share: float) -> None:
+        """What the inputs have to do with the width of these rows."""
+        for at in self.inputs:
+            if (a := dual.coefficients.get(at)) is not None and len(a):
+                box, name = self.boxes[at], str(self.graph.nodes[at].name)
+                own = np.abs(a).mean(0).reshape(box.shape) * (box.hi - box.lo) * share
+                self.sensitivity[name] = self.sensitivity.get(name, 0.0) + own
+
     # ---- cells that matter
 
     def tighten(self, at: int, relaxation: Relaxation) -> None:
@@ -264,6 +260,7 @@ class Network:
             low[part] = np.maximum(low[part], found[: len(part)])
             high[part] = np.minimum(high[part], -found[len(part) :])
         self.boxes[at] = Interval.between(lo, hi)
+        self.changed.add(at)
 
     def _is_exact(self, at: int) -> bool:
         """Whether the interval of a node is as good as any bound: one linear operator behind cells of the inputs."""
@@ -298,6 +295,7 @@ class Network:
         out = self.graph.outputs[0]
         shape = self.graph.nodes[out].shape
         self.enclose()
+        intervals = self._floats_of(self.boxes)
         plain = self._of_rows(rows, out)
         own = plain
         if method != "interval":
@@ -306,8 +304,29 @@ class Network:
                 own = self._walked(rows, out, shape, method, steps)
             plain = _meet(plain, self._of_rows(rows, out))
         both = _meet(plain, own)
-        known = {at: b for at, b in enumerate(self.boxes) if b is not None and b.dtype.kind == "f"}
-        return Bounds(both.lo, both.hi, method, own, known, self.graph, perf_counter() - begin)
+        winners = {
+            at: s.relaxation.can_win().sum((0, 1))
+            for at, s in self.steps.items()
+            if isinstance(s, Relaxed) and isinstance(s.relaxation, Greatest)
+        }
+        return Bounds(
+            both.lo,
+            both.hi,
+            method,
+            own,
+            self._floats_of(self.boxes),
+            self.graph,
+            rows,
+            "real" if self.floats is None else "float",
+            perf_counter() - begin,
+            intervals,
+            self.sensitivity,
+            winners,
+        )
+
+    @staticmethod
+    def _floats_of(boxes: Sequence[Any]) -> dict[int, Interval]:
+        return {at: b for at, b in enumerate(boxes) if b is not None and b.dtype.kind == "f"}
 
     def _of_rows(self, rows: Array | None, out: int) -> Interval:
         box = self.boxes[out]
@@ -328,8 +347,10 @@ class Network:
             part = wanted[start : start + many]
             both = np.concatenate([part, -part]).reshape(-1, *shape)
             dual = Dual(self.steps, self.boxes, self.inputs)
-            found = improved(dual, out, both, steps) if method == "optimised" else dual.lower(out, both)
+            usual = dual.lower(out, both, keep=True)
+            found = usual if method == "crown" else np.maximum(usual, improved(dual, out, both, steps))
             lo[start : start + many], hi[start : start + many] = found[: len(part)], -found[len(part) :]
+            self._note(dual, len(part) / len(wanted))
         self.progress("rows", len(wanted), len(wanted))
         end = tuple(shape) if rows is None else (len(wanted),)
         return Interval.between(lo.reshape(end), hi.reshape(end))
@@ -363,9 +384,7 @@ def matters(box: Interval, relaxation: Relaxation) -> Array:
     if isinstance(relaxation, Kink):
         return relaxation.open
     if isinstance(relaxation, Greatest) and len(relaxation.taps) == 1:
-        (lo, hi), (least, _, _) = relaxation.ends, relaxation.levels
-        taps, shape = relaxation.taps[0], box.shape
-        can_win = ((hi > least) | (lo >= least)).astype(float)
+        taps, shape, can_win = relaxation.taps[0], box.shape, relaxation.can_win().astype(float)
         one = np.ones((1, *taps.out))
         found: Array = taps.scatter(one, 0 * one, can_win, 0 * can_win)[0].reshape(shape) > 0
         return found

@@ -9,6 +9,7 @@ patches gets them as whole planes again (`whole`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class Patch:
         """The size of a patch."""
         return self.cells.shape[2:]
 
+    @cached_property
     def places(self) -> tuple[Array, Array]:
         """The flat place in the plane of every cell of every patch, (rows, *sizes), and whether it is inside."""
         rows, d = self.origin.shape
@@ -51,7 +53,7 @@ class Patch:
 
     def read(self, whole: Array) -> Array:
         """The cells of an array (1, *any, channels, *space) that patches cover: (rows, *any, channels, *sizes)."""
-        flat, _ = self.places()
+        flat, _ = self.places
         lead = whole.shape[1 : len(whole.shape) - len(self.space)]
         table = whole.reshape(-1, int(np.prod(self.space)))
         found: Array = np.moveaxis(table[:, flat], 0, 1)
@@ -61,12 +63,12 @@ class Patch:
         """Zeros where the patch hangs over the edge."""
         if (self.origin >= 0).all() and (self.origin + np.array(self.sizes) <= np.array(self.space)).all():
             return self
-        return Patch(self.cells * self.places()[1][:, None], self.origin, self.space)
+        return Patch(self.cells * self.places[1][:, None], self.origin, self.space)
 
     def whole(self) -> Array:
         """The coefficients of whole planes, (rows, 1, channels, *space)."""
         rows, channels = self.cells.shape[:2]
-        flat, inside = self.places()
+        flat, inside = self.places
         plane = int(np.prod(self.space))
         y = np.zeros((rows, channels, plane + 1))  # what is over the edge goes to one more cell
         at = np.where(inside, flat, plane).reshape(rows, 1, -1)
