@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import pairwise
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import lunette as ln
 from lunette.bench.random_networks import random_network
+from lunette.cli import app
 from lunette.graph import walk
 from lunette.graph.rules import rules
 from lunette.graph.text import kinds
@@ -245,6 +248,40 @@ def test_progress_is_told() -> None:
     assert any(what == "nodes" for what, _, _ in said) and all(done <= all_ for _, done, all_ in said)
 
 
+@pytest.mark.parametrize(("error", "said"), [(KeyboardInterrupt, "interrupted"), (MemoryError, "out of memory")])
+@pytest.mark.parametrize("calls", [1, 3, 6])
+def test_who_is_stopped_keeps_what_is_proven(
+    error: Any, said: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any walk: among the cells between, before the rows, or among the steps that improve them."""
+    graph, box = random_network(0)
+    right, count = dual.Dual.lower, [0]
+
+    def lower(self: Any, *arguments: Any, **named: Any) -> Array:
+        count[0] += 1
+        if count[0] == calls:
+            raise error
+        return right(self, *arguments, **named)
+
+    monkeypatch.setattr(dual.Dual, "lower", lower)
+    found = ln.bounds(graph, box, method="optimised", steps=9)
+    plain = ln.bounds(graph, box, method="interval")
+    assert found.stopped == said and not plain.stopped
+    assert (found.lo >= plain.lo).all() and (found.hi <= plain.hi).all() and escapes(graph, box, found, 20) == 0
+
+
+def test_outputs_of_all_kinds() -> None:
+    box = ln.Interval(np.zeros((2, 2)), np.ones((2, 2)))
+    same = ln.bounds(lambda x: x, box)
+    assert np.allclose(same.lo, 0) and np.allclose(same.hi, 1)
+    constant = ln.bounds(lambda x: ln.add(np.ones(3), 1.0), box)
+    assert constant.lo.tolist() == constant.hi.tolist() == [2, 2, 2]
+    nothing = ln.bounds(lambda x: ln.relu(ln.slice(x, (0,), (0,))), box)
+    assert nothing.lo.shape == nothing.hi.shape == (0, 2)
+    with pytest.raises(ln.LunetteError, match="NaN"):
+        ln.bounds(lambda x: ln.relu(x * np.nan), box)
+
+
 @pytest.mark.parametrize("end", [np.inf, 1e308])
 def test_infinite_ends_prove_what_can_be_proven(end: float) -> None:
     x = ln.Interval(np.array([0.0, -end]), np.array([end, 1.0]))
@@ -382,6 +419,44 @@ def test_margins_of_published_networks(name: str, pool: Any, crown: float) -> No
     given_box = np.load(folder / "boxes" / f"verivital_{name}.npz")
     found = ln.bounds(f, ln.Interval(given_box["lo"], given_box["hi"]), rows=given_box["rows"])
     assert found.lo.min() >= crown
+
+
+# ---- looking at them
+
+
+def test_a_page_shows_layers_windows_and_inputs(tmp_path: Path) -> None:
+    def f(x: Any) -> Any:
+        h = ln.max_pool(ln.relu(ln.conv(x, np.ones((2, 1, 2, 2), np.float32))), 2)
+        return ln.linear(ln.flatten(h), np.ones((2, 2 * 4), np.float32))
+
+    x = np.linspace(-1, 1, 25, dtype=np.float32).reshape(1, 1, 5, 5)
+    found = ln.bounds(f, ln.Interval(x - np.float32(0.1), x + np.float32(0.1)))
+    text = found.to_html(tmp_path / "b.html")
+    assert (tmp_path / "b.html").read_text(encoding="utf-8") == text
+    ET.fromstring(text.split("\n", 1)[1])
+    assert [word in text for word in ("max_pool", "can win", "Sensitivity", "interval", "<rect")] == [True] * 5
+    least, greatest = found.values()
+    assert (found.lo.ravel() <= least + 1e-9).all() and (greatest <= found.hi.ravel() + 1e-9).all()
+    assert (least < greatest).all()
+    assert found.sensitivity["x"].shape == x.shape and next(iter(found.winners.values())).shape == (1, 2, 2, 2)
+
+
+def test_the_command_proves_bounds_of_a_saved_graph(tmp_path: Path) -> None:
+    graph, box = random_network(3)
+    graph.save(tmp_path / "net.json")
+    np.save(tmp_path / "x.npy", (box.lo + box.hi) / 2)
+    np.save(tmp_path / "rows.npy", np.array([[1, -1, 0]]))
+    words = ["bounds", str(tmp_path / "net.json"), "--center", str(tmp_path / "x.npy"), "--radius", "0.01"]
+    more = ["--rows", str(tmp_path / "rows.npy"), "--html", str(tmp_path / "b.html")]
+    said = CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
+    assert said.exit_code == 0 and "crown" in said.output and (tmp_path / "b.html").exists()
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    for wrong in (
+        [*words[:3], str(tmp_path / "net.json")],
+        [*words[:3], str(tmp_path / "rows.npy")],
+        ["bounds", str(tmp_path / "x.npy"), *words[2:]],
+    ):
+        assert CliRunner().invoke(app, wrong).exit_code == 2
 
 
 # ---- broken on purpose

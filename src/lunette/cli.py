@@ -24,6 +24,7 @@ from lunette.errors import error_context, meant
 from lunette.number import Array
 from lunette.op import parameters_of
 from lunette.ops import ALL, Conv
+from lunette.relax.command import bounds_command
 from lunette.threads import MOST_THREADS
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(conform)
 app.command()(diff)
+app.command("bounds")(bounds_command)
 out = Console()
 BACKENDS = ("torch", "jax", "onnx", "onnxruntime", "openvino", "tinygrad", "sympy")
 

@@ -40,7 +40,7 @@ from lunette.ops.unary import Neg, Relu
 from lunette.relax.dual import Dual
 from lunette.relax.floats import Floats, widened
 from lunette.relax.network import in_float64
-from lunette.relax.optimise import improved
+from lunette.relax.optimise import improve
 from lunette.relax.patch import Patch
 from lunette.relax.result import Bounds
 from lunette.relax.step import Enclosed, Linear, Relaxed, Step
@@ -115,6 +115,7 @@ class Network:
             self.boxes[at] = next(varying)
         self.steps: dict[int, Step] = {}
         self.sensitivity: dict[str, Array] = {}
+        self.stopped = ""
         self.changed: set[int] = set()
         """Nodes whose boxes are smaller than their intervals at the inputs' boxes."""
         self.tight: dict[int, Array] = {}
@@ -287,7 +288,7 @@ class Network:
             for k, s in self.steps.items()
             if k <= at
         ]
-        return int(max(1, min(MOST_ROWS, self.memory // (2 * 8 * 6 * max(sizes, default=1)))))
+        return int(max(1, min(MOST_ROWS, self.memory // (2 * 8 * 6 * max([1, *sizes])))))
 
     # ---- the answer
 
@@ -300,8 +301,7 @@ class Network:
         own = plain
         if method != "interval":
             if self.moving[out]:
-                self.relax()
-                own = self._walked(rows, out, shape, method, steps)
+                own = self._unless_stopped(lambda: self._walked(rows, out, shape, method, steps), plain)
             plain = _meet(plain, self._of_rows(rows, out))
         both = _meet(plain, own)
         winners = {
@@ -318,11 +318,24 @@ class Network:
             self.graph,
             rows,
             "real" if self.floats is None else "float",
+            self.stopped,
             perf_counter() - begin,
             intervals,
             self.sensitivity,
             winners,
         )
+
+    def _unless_stopped(self, walk: Callable[[], Interval], plain: Interval) -> Interval:
+        """What a walk proves; if it is interrupted, or memory ends, what was proven until then."""
+        self.found = plain
+        try:
+            self.relax()
+            return walk()
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+        except MemoryError:
+            self.stopped = "out of memory"
+        return self.found
 
     @staticmethod
     def _floats_of(boxes: Sequence[Any]) -> dict[int, Interval]:
@@ -342,18 +355,23 @@ class Network:
         if method == "optimised":
             many = max(1, many // 8)  # lines of every row's own, and what improves them
         lo, hi = np.full(len(wanted), -np.inf), np.full(len(wanted), np.inf)
+        end = tuple(shape) if rows is None else (len(wanted),)
+        self.found = Interval.between(lo.reshape(end), hi.reshape(end))  # which is filled in as rows are proven
         for start in range(0, len(wanted), many):
             self.progress("rows", start, len(wanted))
             part = wanted[start : start + many]
             both = np.concatenate([part, -part]).reshape(-1, *shape)
             dual = Dual(self.steps, self.boxes, self.inputs)
-            usual = dual.lower(out, both, keep=True)
-            found = usual if method == "crown" else np.maximum(usual, improved(dual, out, both, steps))
-            lo[start : start + many], hi[start : start + many] = found[: len(part)], -found[len(part) :]
+
+            def proven(found: Array, begin: int = start, count: int = len(part)) -> None:
+                lo[begin : begin + count], hi[begin : begin + count] = found[:count], -found[count:]
+
+            proven(dual.lower(out, both, keep=True))
             self._note(dual, len(part) / len(wanted))
+            if method == "optimised":
+                improve(dual, out, both, steps, proven)
         self.progress("rows", len(wanted), len(wanted))
-        end = tuple(shape) if rows is None else (len(wanted),)
-        return Interval.between(lo.reshape(end), hi.reshape(end))
+        return self.found
 
 
 def is_linear(n: Node, moving: Sequence[bool]) -> bool:

@@ -11,6 +11,7 @@ steps are never worse.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -58,8 +59,8 @@ class _Ascent:
                 self.values[name] = np.clip(v + rate * way, 0, 1)
 
 
-def improved(dual: Dual, at: int, rows: Array, steps: int) -> Array:
-    """Proven lower bounds of rows . h, after so many steps; none gives those of the usual lines."""
+def improve(dual: Dual, at: int, rows: Array, steps: int, proven: Callable[[Array], None]) -> None:
+    """Proven lower bounds of rows . h in so many steps: `proven` gets the best so far whenever it is better."""
     relaxed = [s for s in dual.steps.values() if isinstance(s, Relaxed)]
     best = dual.lower(at, rows)
     ascents = {id(s): _Ascent(s, len(rows)) for s in relaxed}
@@ -69,13 +70,13 @@ def improved(dual: Dual, at: int, rows: Array, steps: int) -> Array:
             for s in relaxed:
                 s.choose(ascents[id(s)].values or None)
             best = np.maximum(best, dual.lower(at, rows, keep=True))
+            proven(best)
             if k < steps:
                 _climb(dual, at, ascents, k, rate)
             rate *= FADE
     finally:
         for s in relaxed:
             s.choose(None)
-    return best
 
 
 def _climb(dual: Dual, at: int, ascents: dict[int, _Ascent], k: int, rate: float) -> None:

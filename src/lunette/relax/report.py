@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lunette.number import Array
 from lunette.page import Section, page, table, tile
 
-if TYPE_CHECKING:
-    from lunette.relax.result import Bounds
+Bounds = Any  # of lunette.relax.result, which has this page as a method
 
 POINTS = 64
 STEPS = 10
@@ -83,7 +82,7 @@ def _windows(b: Bounds) -> str:
         width = (box.hi - box.lo).reshape(-1)
         for cell in np.argsort(-width)[:3]:
             place = tuple(int(p) for p in np.unravel_index(cell, box.shape))
-            name = b.graph.nodes[at].kind.name  # type: ignore[union-attr]
+            name = b.graph.nodes[at].kind.name
             rows.append((width[cell], [f"%{at}", name, str(place), f"{width[cell]:.4g}", str(int(winners.flat[cell]))]))
     rows.sort(key=lambda r: -r[0])
     return table(["node", "operator", "cell", "width", "can win"], [r for _, r in rows[:12]], (3, 4)) if rows else ""

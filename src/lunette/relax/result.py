@@ -28,6 +28,8 @@ class Bounds:
     """The function as it was bounded: in float64, points folded away."""
     rows: Array | None = field(default=None, repr=False)
     semantics: str = "real"
+    stopped: str = ""
+    """Why it ended early, if it did: what had been proven by then holds nevertheless."""
     seconds: float = 0.0
     plain: dict[int, Interval] = field(default_factory=dict, repr=False)
     """The boxes by intervals alone."""
