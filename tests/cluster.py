@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 
 from far_work import FORGETFUL, count_slowly, count_up, ran_here
+from lunette.conform.ask import run_batch
 from lunette.conform.cluster import Cluster, remote
 from lunette.conform.result import Batch, BatchResult, Report
-from lunette.conform.run import plan, run, run_batch
+from lunette.conform.run import plan, run
 from lunette.errors import ArgumentError
 
 HERE = Path(__file__).parent

@@ -18,6 +18,7 @@ from hypothesis import given
 
 import lunette
 from lunette.conform import classify, worker
+from lunette.conform.ask import alone, run_batch
 from lunette.conform.backends import NAMES, Space, find
 from lunette.conform.backends.backend import register
 from lunette.conform.backends.function import Function
@@ -27,7 +28,7 @@ from lunette.conform.generate import draws
 from lunette.conform.isa import SETS, processor, seen
 from lunette.conform.known import Known, read
 from lunette.conform.result import FAILURES, Batch, BatchResult, Outcome, Report, Verdict
-from lunette.conform.run import Processes, alone, conform, plan, run, run_batch
+from lunette.conform.run import Processes, conform, plan, run
 from lunette.conform.shrink import shrink, weight
 from lunette.conform.worker import Nursery
 from lunette.strategies import cases

@@ -935,6 +935,7 @@ def test_nothing_else_is_raised() -> None:
                     "undecided",
                     "cannot",
                     "cannot_derive",
+                    "missing",
                     "refuse",
                     "damaged",
                     "gone",

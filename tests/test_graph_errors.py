@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import lunette
 from lunette.graph.nodes import Node
+from lunette.op import Op, apply
 from lunette.ops.derivative import vjp_of
+from lunette.ops.glue import Layout
 from test_errors import refused
 
 ln: Any = lunette  # wrong types are the point of this file
@@ -241,6 +243,26 @@ def test_o5_derivatives_of_derivatives() -> None:
         "max_pool_vjp_x [O5] needs an operator whose derivative is defined by itself; got max_pool_vjp_x. "
         "ln.jvp and ln.vjp differentiate derivatives, too.",
     )
+
+
+def test_o6_rules_that_are_not_there() -> None:
+    class Plain(Layout):
+        name: ClassVar[str] = "plain"
+        push, pull = Op.push, Op.pull
+
+        def shape(self, *shapes: Any) -> Any:
+            return shapes[0]
+
+        def spec(self, *arrays: Any) -> Any:
+            return arrays[0]
+
+    has = "got plain, which has spec, interval, rounded. ln.rules() tells what every operator has."
+    for f, name, about in (
+        (lambda f: ln.jvp(f, (V,), (V,)), "jvp", "its derivative"),
+        (lambda f: ln.vjp(f, V), "vjp", "its transposed derivative"),
+    ):
+        need = f'plain [O6] needs an operator with the rule "{name}" ({about}); {has}'
+        refused(partial(f, lambda x: apply(Plain, (x,), "fast")), ln.ArgumentError, need)
 
 
 def test_t1_tangents_like_primals() -> None:

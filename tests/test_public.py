@@ -22,7 +22,7 @@ import lunette
 from lunette import DTypeError, Dual, Interval
 from lunette.number import Array, each, primal
 from lunette.op import Op
-from lunette.ops import ALL
+from lunette.ops import ALL, KINDS
 
 ln: Any = lunette
 SOURCE = Path(lunette.__file__).parent
@@ -77,8 +77,8 @@ def test_operators_share_their_arguments() -> None:
 
 
 ORDER = [
-    "errors",
-    "window",
+    "core errors",
+    "rules window",
     "number",
     "outward taps",
     "lines",
@@ -172,6 +172,11 @@ def test_rooms_have_their_sections_in_order(kind: type[Op]) -> None:
     assert "kernels" in marks or "kernels" not in vars(kind)
 
 
+@pytest.mark.parametrize("kind", ALL, ids=[k.name for k in ALL])
+def test_rooms_have_the_cases_that_every_operator_has(kind: type[Op]) -> None:
+    assert {"rank_0", "rank_4"} <= kind.cases.keys() and any(n.endswith("_channels") for n in kind.cases)
+
+
 def test_rooms_are_small() -> None:
     for path in (SOURCE / "ops").glob("*.py"):
         assert len(path.read_text().splitlines()) <= 400, path.name
@@ -180,10 +185,10 @@ def test_rooms_are_small() -> None:
 # ---- number types (contract, section 5)
 
 
-LINEAR = ["conv", "conv_transpose", "avg_pool", "adaptive_avg_pool", "global_avg_pool"]
-ORDERED = ["max_pool", "adaptive_max_pool", "global_max_pool"]
-ANALYTIC = ["smooth_max_pool", "lp_pool"]
-assert sorted(LINEAR + ORDERED + ANALYTIC) == sorted(OPERATORS)
+LINEAR, ORDERED, ANALYTIC = (
+    [k.name for k in ALL if k.needs in needs] for needs in (("ring", "division"), ("order",), ("exp",))
+)
+assert {"conv", "avg_pool"} < set(LINEAR) and "max_pool" in ORDERED and {"smooth_max_pool", "lp_pool"} <= set(ANALYTIC)
 
 a, b = sympy.symbols("a b")
 TYPES: dict[str, tuple[Callable[[int], Any], list[str]]] = {
@@ -202,13 +207,11 @@ DUALS = {f"Dual of {n}": (make, served) for n, (make, served) in TYPES.items()}
 
 
 def problem(name: str) -> tuple[list[tuple[int, ...]], dict[str, Any]]:
-    if name.startswith("conv"):
+    kind = KINDS[name]
+    if kind.weighted:
         return [(1, 4), (1, 1, 2), (1,)], {"stride": 2}
-    if name.startswith("adaptive"):
-        return [(1, 4)], {"output_size": 2}
-    if name.startswith("global"):
-        return [(1, 4)], {}
-    return [(1, 4)], {"kernel": 2}
+    windows = {"sliding": {"kernel": 2}, "bins": {"output_size": 2}, "whole": {}}[kind.windows]
+    return [(1, 4)], {**windows, **{n: v for n, v in kind.needed.items() if n not in kind.scalars}}
 
 
 def numbers(shape: tuple[int, ...], make: Callable[[int], Any], start: int) -> Array:
@@ -220,7 +223,7 @@ def arguments(name: str, make: Callable[[int], Any]) -> tuple[list[Array], list[
     shapes, options = problem(name)
     primals = [numbers(s, make, 2 - at) for at, s in enumerate(shapes)]
     tangents = [numbers(s, make, 1 + at) for at, s in enumerate(shapes)]
-    if name == "smooth_max_pool":
+    for _ in KINDS[name].scalars:
         primals.append(np.array(make(2), object))
         tangents.append(np.array(make(1), object))
     return primals, tangents, options
@@ -229,7 +232,7 @@ def arguments(name: str, make: Callable[[int], Any]) -> tuple[list[Array], list[
 def three(name: str, make: Callable[[int], Any]) -> tuple[Array, Array, tuple[Array, ...]]:
     """The specification forward, its JVP and its VJP."""
     primals, tangents, options = arguments(name, make)
-    named = dict(zip(next(k for k in ALL if k.name == name).arrays, primals, strict=False))
+    named = dict(zip(KINDS[name].arrays, primals, strict=False))
     y = getattr(ln.spec, name)(**named, **options)
     dy = getattr(ln.spec, f"{name}_jvp")(tuple(primals), tuple(tangents), **options)
     back = getattr(ln.spec, f"{name}_vjp")(tuple(primals), numbers(y.shape, make, 1), **options)
@@ -265,7 +268,7 @@ def test_dual_numbers_over_each_of_them_give_the_jvp(name: str, type_name: str) 
     if name not in served:
         return
     primals, tangents, options = arguments(name, make)
-    kind = next(k for k in ALL if k.name == name)
+    kind = KINDS[name]
     duals = [each(Dual, p, t) for p, t in zip(primals, tangents, strict=True)]
     y = getattr(ln.spec, name)(**dict(zip(kind.arrays, duals, strict=False)), **options)
     wanted, slopes, _ = three(name, make)

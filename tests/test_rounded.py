@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 
 import lunette
 from configurations import random_case
+from lunette import core
 from lunette.arithmetic import round_values
 from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import decided_ball, precision, round_fraction
 from lunette.arithmetic.rounded import COUNTS
 from lunette.arithmetic.sums import _sliced
-from lunette.array import by_specification, defaults_of, prepare
+from lunette.array import by_specification, defaults_of, lookup, prepare
 from lunette.number import Array, cells_of, each
 from lunette.op import Case, Op, Request, apply
 from lunette.ops import ALL, GLUE, AvgPool, LpPool, SmoothMaxPool
@@ -45,7 +46,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def options_of(kind: type[Op], case: Case) -> tuple[Any, ...]:
-    return tuple({**defaults_of(ALL[kind], kind), **case.options}.values())
+    return tuple({**defaults_of(lookup(kind)[0], kind), **case.options}.values())
 
 
 def is_analytic(kind: type[Op], options: tuple[Any, ...]) -> bool:
@@ -426,8 +427,9 @@ def check_radius(kind: type[Op], parameter: float, doubles: bool, style: str) ->
         y, low = np.empty(bound.out), np.zeros(bound.out)
         if doubles:
             places, count = np.empty(y.size, np.int64), np.empty(1, np.int64)
-            driver = round_values.native_driver(bound.op, bound, np.dtype(dtype))
-            driver(x, np.array([float(parameter)]), proved.array(), y, places, count, low)
+            made = (core.rounded_smooth_max_pool, bound.op.counted) if soft else (core.rounded_lp_pool,)
+            run = round_values.Run(made[0], bound.op, bound, np.dtype(dtype), *made[1:])
+            run.task(x, np.array([float(parameter)]), proved.array(), y, places, count, low)
         else:
             more = [np.array(parameter)] if soft else []
             y = apply(kind, [x.astype(np.float64), *more], "fast", *options_of(kind, Case((), options)))

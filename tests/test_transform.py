@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import flint
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import lunette as ln
-from lunette.number import Array, Dual, each, exact, total
+from lunette.number import Array, Dual, cells_of, each, exact, total
 from lunette.ops import ALL, SmoothMaxPool
 
 seeds = st.integers(0, 2**32 - 1)
@@ -262,3 +264,15 @@ def test_a_number_as_tangent_or_cotangent_takes_the_dtype() -> None:
 def test_boxes_are_not_differentiated_as_numbers() -> None:
     with pytest.raises(ln.DTypeError, match=r"T2.*Interval"):
         ln.grad(lambda x: ln.sum(x))(ln.Interval(np.zeros(2), np.ones(2)))
+
+
+def test_second_derivatives_of_a_norm_of_zeros_are_zero() -> None:
+    """As the first one is said to be; division by zero raises for some numbers, and is NaN for others."""
+    for number in (float, Decimal, flint.arb):
+        x, t, g = (cells_of([[[number(v) for v in row]]]) for row in ((0, 0, 1), (1, 2, 1), (1, 1)))
+
+        def norm(x: Any) -> Any:
+            return ln.lp_pool(x, (2,), p=3, stride=1)
+
+        for once in (lambda x, t=t, f=norm: ln.jvp(f, (x,), (t,))[1], lambda x, g=g, f=norm: ln.vjp(f, x)[1](g)[0]):
+            assert all(v == 0 for v in ln.jvp(once, (x,), (t,))[1].flat)

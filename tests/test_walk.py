@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import lunette as ln
 import test_glue
 import test_laws
+from lunette.array import lookup
 from lunette.graph import walk
 from lunette.graph.derive import replay
 from lunette.graph.rows import Rows, by_rows
@@ -38,7 +39,7 @@ def asked(kind: type[Op], case: Case, seed: int) -> Request:
     arrays = test_laws.fill(kind, case, seed)
     named = dict(zip(kind.arrays, arrays, strict=False))
     scalars = {n: named.pop(n) for n in kind.scalars}
-    return request(ALL[kind], tuple(named.values()), {**case.options, **scalars}, lead=1)
+    return request(lookup(kind)[0], tuple(named.values()), {**case.options, **scalars}, lead=1)
 
 
 def stacked(parts: list[Any]) -> Array:

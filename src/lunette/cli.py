@@ -23,7 +23,7 @@ from lunette.conform.command import conform, diff
 from lunette.errors import error_context, meant
 from lunette.number import Array
 from lunette.op import parameters_of
-from lunette.ops import ALL, Conv
+from lunette.ops import ALL
 from lunette.relax.command import bounds_command
 from lunette.threads import MOST_THREADS
 
@@ -85,7 +85,7 @@ def _check_options(op: str, given: Mapping[str, Any], possible: Iterable[str]) -
     with error_context("explain"):
         function, kind = lookup(op)
     known = {n: p for n, p in parameters_of(function).items() if n not in kind.arrays}
-    if issubclass(kind, Conv):  # its kernel is the shape of w, of which there is none here
+    if kind.weighted:  # its kernel is the shape of w, of which there is none here
         known["kernel"] = Parameter("kernel", Parameter.KEYWORD_ONLY)
     flags = ", ".join(_flag(n) for n in possible if n in known) or "no options"
     for name in given:
@@ -206,7 +206,7 @@ def bench(
     lunette bench --op conv --case resnet --direction forward
     lunette bench --networks --threads 2
     """
-    from lunette.bench import cases, measure, report  # not at the top: `lunette --help` is to be quick
+    from lunette.bench import cases, measure, report, turns  # not at the top: `lunette --help` is to be quick
     from lunette.bench import networks as nets
     from lunette.bench.result import Run
 
@@ -231,7 +231,7 @@ def bench(
         (op, cases.OPS, "op"),
         (direction, tuple(dict.fromkeys((*cases.DIRECTIONS, *nets.DIRECTIONS))), "direction"),
         (dtype, cases.DTYPES, "dtype"),
-        (peer, measure.NAMES, "peer"),
+        (peer, turns.NAMES, "peer"),
     ):
         if unknown := [g for g in given or () if g not in known]:
             hint = meant(unknown[0], known, "")
@@ -251,7 +251,7 @@ def bench(
         for n in whole:
             wide.print(f"{n.op}/{n.name}  {n.shapes[0]}", highlight=False, markup=False)
         return
-    asked: list[measure.AnyProblem] = [
+    asked: list[turns.AnyProblem] = [
         *measure.problems(layers, direction or cases.DIRECTIONS, dtypes),
         *measure.network_problems(whole, direction or nets.DIRECTIONS),
     ]

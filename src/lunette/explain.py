@@ -11,8 +11,7 @@ from typing import Any
 
 from lunette.array import lookup, resolve_named
 from lunette.errors import ArgumentError, ShapeError, error_context
-from lunette.op import Op
-from lunette.ops import AvgPool, Conv
+from lunette.ops import Windowed
 from lunette.window import Axis, Geometry, Shape, Window, axes_told, integer, is_sequence, taps
 
 MOST_CELLS, MOST_ROWS, MOST_PANELS = 48, 40, 36
@@ -99,7 +98,7 @@ class Strip:
 class Explanation:
     """Print it for text; `to_svg()` for a picture. Notebooks show the picture by themselves."""
 
-    op: Op
+    op: Windowed
     window: Window
     space: Shape
 
@@ -115,12 +114,8 @@ class Explanation:
 
     def divisor(self, o: Shape) -> Any:
         """What an average divides by at output cell o; None for operators that do not divide."""
-        if not isinstance(self.op, AvgPool):
-            return None
-        if self.op.divisor is not None:
-            return f"{self.op.divisor:g}"
-        reads = prod(s.counts(p)[0] for s, p in zip(self.strips, o, strict=True))
-        return self.window.inside(o, self.space) if self.op.count_include_pad else reads
+        divisor = self.op.divisor_at(o, self.space)
+        return f"{divisor:g}" if isinstance(divisor, float) else divisor
 
     # ---- text
 
@@ -298,7 +293,7 @@ def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:
             d=length,
         )
     space = space[len(space) - length :]
-    if issubclass(kind, Conv):
+    if kind.weighted:
         if "kernel" not in options:
             raise ArgumentError("O2", "the kernel's sizes", "none", "Pass kernel=3 or kernel=(3, 2).", who=kind.name)
         kernel = options.pop("kernel")
@@ -306,4 +301,5 @@ def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:
         resolved = resolve_named(op, [(1, *space), (1, 1, *size)], options, lead=1)
     else:
         resolved = resolve_named(op, [(1, *space)], {**options, "spatial": length}, lead=1)
-    return Explanation(resolved.op, resolved.op.window, space)  # type: ignore[attr-defined]
+    assert isinstance(resolved.op, Windowed)
+    return Explanation(resolved.op, resolved.op.window, space)

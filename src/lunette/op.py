@@ -12,6 +12,8 @@ signature and one door.
 | O3   | primals and tangents are tuples of the operator's arrays          |
 | O4   | a shape is a tuple of at most 64 integers >= 0                    |
 | O5   | the derivative of a derivative is made of other operators          |
+
+Rule O6, that an operator has the rule that is asked for, is in lunette.rules.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import prod
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -30,6 +33,7 @@ import numpy as np
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, meant, shown
 from lunette.lines import Relaxation
 from lunette.number import Array, Interval
+from lunette.rules import Interpretation, missing, tells, untold
 from lunette.window import Shape, is_sequence
 
 Arrays = Sequence[Array | None]
@@ -64,10 +68,26 @@ class Kernels:
     """One per array: (*arrays, g, the cotangent of that array)"""
 
 
+# ---- the interpretations that rooms tell by methods; lunette.ops.derivative adds what follows for derivatives
+
+
+SPEC = Interpretation("spec", "its meaning on any number type")
+KERNEL = Interpretation("kernel", "compiled code")
+JVP = Interpretation("jvp", "its derivative")
+VJP = Interpretation("vjp", "its transposed derivative")
+SPEC.way("own rule", lambda kind: kind.is_own() and kind.tells("spec"))
+SPEC.way("rule of {base}", lambda kind: kind.tells("spec"))
+KERNEL.way("own rule", lambda kind: kind.is_own() and kind.tells("kernels"))
+KERNEL.way("rule of {base}", lambda kind: kind.tells("kernels"))
+JVP.way("own rule", lambda kind: kind.is_own() and kind.tells("push"))
+VJP.way("own rule", lambda kind: kind.is_own() and kind.tells("pull"))
+
+
 class Op(ABC):
     """One operator on one sample: x is (channels, *space), or what the room says.
 
-    Declare what is true of it (`linear_in`, `monotone`); laws test the declaration.
+    Declare what is true of it (`linear_in`, `monotone`); laws test the declaration, and rules that follow from it are
+    derived. A method marked `untold` is what holds where a room tells nothing.
     """
 
     name: ClassVar[str]
@@ -79,21 +99,76 @@ class Op(ABC):
     """The result is the sum over the samples of a batch."""
     optional: ClassVar[bool] = True
     """Those of them but the first may be None; the operator's rules say which."""
+    variadic: ClassVar[bool] = False
+    """It takes any number of arrays, all of one kind; `arrays` names two of them."""
     integers: ClassVar[tuple[int, ...]] = ()
-    """Those of them that are counted, not measured: whole numbers."""
+    """Those of them that hold whole numbers, which no derivative and no rounding is about."""
     scalars: ClassVar[tuple[str, ...]] = ()
     """Those of them that may be given as plain numbers."""
+    encloses_numbers: ClassVar[bool] = False
+    """Beside boxes, a plain number stands for itself, and is enclosed; else it is an option, in x's dtype."""
+    dtype: str | None = None
+    """The dtype of the result, where it is not that of the arrays."""
+    has_indices: ClassVar[bool] = False
+    """It can tell the places of winners (`indices`): its kernel takes one more array for them, or None."""
+    return_indices: bool = False
+    """The result is a pair: values, and the places of winners."""
+
     needs: ClassVar[str] = "ring"
     """What a number type must offer: "ring", "division", "order" or "exp" (see lunette.number)."""
+    positive: ClassVar[bool] = False
+    """It is defined for positive numbers only."""
     linear_in: ClassVar[tuple[int, ...]] = ()
     """The operator is additive and homogeneous in each of these arrays alone, the others held."""
-    jointly_linear: ClassVar[bool] = False
-    """The operator is additive and homogeneous in all its arrays together."""
+    affine_in: ClassVar[tuple[int, ...]] = ()
+    """The operator adds each of these arrays to its result."""
+    jointly_linear: ClassVar[tuple[int, ...]] = ()
+    """The result, less what it is at zero, is additive and homogeneous in these arrays together, the others held.
+
+    So the transposed derivative is all of it that linear bounds need. Of a variadic operator: in all of its arrays.
+    """
     monotone: ClassVar[bool] = False
     """Greater cells of x never make a smaller output."""
+    selects: ClassVar[bool] = False
+    """The derivative is the same wherever the same cells win."""
+    planar: ClassVar[bool] = False
+    """Each plane of the result depends on one plane of each array with batch axes: planes are windowed by tables."""
     exact: ClassVar[bool] = False
     """Kernels round nothing: every cell of the result is a cell of an array, or a constant."""
+    rounds_once: ClassVar[bool] = False
+    """Kernels round each cell at most once, the exact result: they give the nearest float."""
+    derivative_kernels: ClassVar[bool] = False
+    """`kernels` gives those of both derivatives, too."""
     cases: ClassVar[Mapping[str, Case]]
+
+    # ---- what it is made of
+
+    @classmethod
+    def origin_of(cls) -> type[Op]:
+        """The operator that this one is a derivative of, or itself."""
+        return cls
+
+    @property
+    def origin(self) -> Op:
+        """The same for an operator with its parameters."""
+        return self
+
+    @classmethod
+    def is_own(cls) -> bool:
+        """Whether it is no derivative of another."""
+        return cls.origin_of() is cls
+
+    @classmethod
+    def tells(cls, rule: str) -> bool:
+        """Whether the room tells a rule, by a method of its own."""
+        return tells(cls, rule)
+
+    @classmethod
+    def reads(cls, at: int) -> bool:
+        """Whether the result depends on the values of array number `at`, not only on its shape."""
+        return True
+
+    # ---- shape
 
     @classmethod
     @abstractmethod
@@ -117,14 +192,30 @@ class Op(ABC):
     def shape(self, *shapes: Shape | None) -> Shape:
         """The shape of the result for one sample."""
 
-    @abstractmethod
+    # ---- meaning
+
+    @untold
     def spec(self, *arrays: Array | None) -> Array:
         """The meaning, on arrays of any number type."""
+        raise missing(SPEC, type(self))
 
+    @untold
+    def indices(self, x: Array) -> Array:
+        """The place of the first winner of every cell of the result, for an operator that has them."""
+        raise missing(SPEC, type(self))
+
+    def is_rational(self) -> bool:
+        """Whether rationals have a rational result."""
+        return self.needs != "exp"
+
+    # ---- derivatives
+
+    @untold
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         """The derivative of one sample in the direction of the tangents; None is a zero tangent."""
         raise cannot_derive(self)
 
+    @untold
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
         """The transpose of the derivative of one sample applied to g, one entry per primal."""
         raise cannot_derive(self)
@@ -133,17 +224,20 @@ class Op(ABC):
     # made of lunette's own operators. None is zero.
 
     @classmethod
-    @abstractmethod
+    @untold
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
         """The tangent of y, given those of the primals, not all of which are None."""
+        raise missing(JVP, cls)
 
     @classmethod
-    @abstractmethod
+    @untold
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
         """The cotangent of primal number `wrt`, given that of y."""
+        raise missing(VJP, cls)
 
-    # Bounds: the specification on intervals, unless the operator is monotone and exact, or tells one of these.
+    # ---- bounds: the specification on intervals, unless what is declared, or one of these, allows better
 
+    @untold
     def terms(self, shapes: Shapes) -> int | None:
         """The most terms that a cell of the result adds up, for an operator that is a sum; None for any other.
 
@@ -152,14 +246,21 @@ class Op(ABC):
         """
         return None
 
+    @classmethod
+    def factors(cls) -> tuple[int, ...]:
+        """The arrays of which each term is a product of cells, one of each."""
+        return cls.linear_in
+
     def divisor_roundings(self, shapes: Shapes, dtype: np.dtype[Any]) -> int:
         """How often a number that terms are divided by is rounded: once if the dtype does not have it."""
         return 0
 
+    @untold
     def bounds(self, *boxes: Interval) -> Interval | None:
         """The result for every point of boxes of float arrays, outward rounded; None has the specification do it."""
         return None
 
+    @untold
     def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
         """Lines below and above the result over boxes of float64 arrays, batch axes and all.
 
@@ -169,18 +270,35 @@ class Op(ABC):
         return None
 
     @classmethod
+    @untold
     def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
         """The same result made of operators that have lines, or are linear; None: this one has, or there is no way."""
         return None
 
+    # ---- kernels
+
+    @untold
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         """The compiled form for that many samples of these shapes."""
         return Kernels()
+
+    def is_nearest(self) -> bool:
+        """Whether kernels give the float that is nearest to the exact result."""
+        return self.exact or self.rounds_once
+
+    def flops(self, shapes: Shapes, batch: int) -> float:
+        """Multiplications and additions for that many samples, roughly: what one compares with the machine's peak."""
+        return float(batch * prod(self.shape(*shapes)))
+
+    def in_place(self, shapes: Shapes) -> tuple[int, ...]:
+        """The arrays whose memory the result may take while it is computed."""
+        return ()
 
     def cast(self, dtype: np.dtype[Any]) -> Self:
         """The operator with its numeric options rounded to a dtype, as x's cells are."""
         return self
 
+    @untold
     def check(self, *arrays: Array | None) -> None:
         """The rules that values must keep, not only shapes; before anything is computed."""
         return
@@ -211,6 +329,7 @@ class ResolvedOp:
 
 def resolve(kind: type[Op], shapes: Shapes, lead: int, options: Sequence[Any]) -> ResolvedOp:
     """Check everything that can be checked without data."""
+    SPEC.require(kind)
     with error_context(kind.name):
         try:
             d = kind.rank(shapes, lead, *options)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -92,10 +92,11 @@ def _forward(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]
             y = index = sample.new()
             if y.size:
                 y = op.spec(*sample.arrays)
-            if not getattr(op, "return_indices", False):
+            if not op.return_indices:
                 return sample.narrow(y)
-            if y.size:
-                index = op.indices(sample.arrays[0])  # type: ignore[attr-defined]
+            x = sample.arrays[0]
+            if y.size and x is not None:
+                index = op.indices(x)
             return sample.narrow(y), sample.narrow(index.astype(np.int64))
 
     return spec
@@ -143,14 +144,24 @@ def _named(derivative: Callable[..., Any], function: Callable[..., Any], suffix:
     return derivative
 
 
+_MADE = {"": _forward, "_jvp": _jvp, "_vjp": _vjp}
+
+
+def _functions(kind: type[Op], function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    return {f"{kind.name}{suffix}": make(function, kind) for suffix, make in _MADE.items()}
+
+
 for _kind, _function in ops.ALL.items():
-    globals()[_kind.name] = _forward(_function, _kind)
-    globals()[f"{_kind.name}_jvp"] = _jvp(_function, _kind)
-    globals()[f"{_kind.name}_vjp"] = _vjp(_function, _kind)
+    globals().update(_functions(_kind, _function))
 
 globals().update(seeds.over(globals()))
 
+_later = functools.lru_cache(_functions)
 
-if TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Callable[..., Any]: ...
+def __getattr__(name: str) -> Callable[..., Any]:
+    """Of operators that were registered since."""
+    for kind, function in ops.ALL.items():
+        if name.startswith(kind.name) and name in (made := _later(kind, function)):
+            return made[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

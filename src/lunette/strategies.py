@@ -23,10 +23,11 @@ import numpy as np
 
 from lunette.array import output_shape
 from lunette.conform.backends.backend import Space
-from lunette.conform.case import KINDS, Case
+from lunette.conform.case import Case
 from lunette.conform.data import DATA
 from lunette.conform.generate import draw
 from lunette.errors import ArgumentError, LunetteError, meant, shown
+from lunette.ops import KINDS
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

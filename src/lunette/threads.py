@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, error_context
 from lunette.window import integer
 
@@ -18,7 +18,7 @@ MOST_THREADS: Final = 256  # as native/threads.cpp has it
 
 def get_num_threads() -> int:
     """The number of threads that a call may use."""
-    return _native.get_num_threads()
+    return core.get_num_threads()
 
 
 def set_num_threads(n: int) -> None:
@@ -37,4 +37,4 @@ def set_num_threads(n: int) -> None:
             raise ArgumentError(
                 "H1", f"n in 1..{MOST_THREADS}", f"n={n}", "More threads than cores make nothing faster."
             )
-    _native.set_num_threads(count)
+    core.set_num_threads(count)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, overload
 
 import ml_dtypes
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.array import defaults_of, lookup, resolve_named, to_numpy
 from lunette.errors import DTypeError, ShapeError, error_context
 from lunette.number import Array, cells_of, each
-from lunette.op import Op, apply
-from lunette.ops import ALL
+from lunette.op import KERNEL, Op, apply
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.lp_pool import LpPool
-from lunette.ops.max_pool import MaxPool
+from lunette.ops.pool import Pool
 from lunette.ops.smooth_max_pool import SmoothMaxPool
 from lunette.window import Shape
 
@@ -34,7 +34,7 @@ def roundings(terms: int) -> int: ...
 def roundings(terms: Array) -> Array: ...
 def roundings(terms: int | Array) -> int | Array:
     """How many roundings a term of a sum of so many passes through at most: what the kernels promise."""
-    blocked = _native.SUM_BLOCK + -(-terms // _native.SUM_BLOCK)
+    blocked = core.SUM_BLOCK + -(-terms // core.SUM_BLOCK)
     return min(terms, blocked) if isinstance(terms, int) else np.minimum(terms, blocked)
 
 
@@ -92,7 +92,7 @@ def error_bound(op: Any, inputs: Sequence[Any], **options: Any) -> Array:
     resolved = resolve_named(op, [a.shape for a in arrays], {n: v for n, v in options.items() if n not in named})
     ordered = _ordered(op, kind, options, named)
     with np.errstate(all="ignore"):  # where a sum of magnitudes overflows, nothing is known: the bound is infinite
-        return _bound(kind, resolved.op, arrays, ordered, dtype)
+        return bound_of(resolved.op, Given(kind, arrays, ordered, dtype))
 
 
 def _ordered(op: Any, kind: type[Op], options: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -101,52 +101,82 @@ def _ordered(op: Any, kind: type[Op], options: Mapping[str, Any], named: Mapping
     return tuple(every[n] for n in defaults_of(function, kind))
 
 
-def _bound(kind: type[Op], op: Op, arrays: list[Array], options: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
-    info = float_info(dtype)
-    # Half precision is summed in float32 and rounded once: its bound is that of float32 and half a unit more.
-    half = info.bits == 16
-    u, tiny = (2.0**-24, 2.0**-149) if half else (float(info.eps) / 2, float(info.smallest_subnormal))
-    missing = [None] * (len(kind.arrays) - len(arrays))
-    wide = [abs(a.astype(np.float64)) for a in arrays]
-    if issubclass(kind, MaxPool):
-        y = apply(kind, [*wide, *missing], "fast", *options)
-        return np.zeros(np.shape(y[0] if isinstance(y, tuple) else y))
-    counted = [np.ones(a.shape) for a in arrays]
-    space = arrays[0].shape[arrays[0].ndim - op.window.d :]  # type: ignore[attr-defined]
-    if issubclass(kind, SmoothMaxPool):
-        beta = float(arrays[1])
-        y = abs(apply(kind, [arrays[0].astype(np.float64), np.array(beta)], "fast", *options))
-        terms = _counts(op, space, y.shape)
-        return np.asarray(4 * _spacing(y, info) + gamma(height(terms + 2), u) / abs(beta))
-    if issubclass(kind, LpPool):
-        y = apply(kind, wide, "fast", *options)
-        p = getattr(op, "p", 1.0)
-        return np.asarray(
-            4 * _spacing(y, info) + gamma(height(_counts(op, space, y.shape) + 2), u) * y / max(min(p, 1e9), 1.0)
-        )
-    names = tuple(_names(kind))
-    if issubclass(kind, AvgPool) and "divisor" in names:
-        sized = tuple(abs(v) if n == "divisor" and v is not None else v for n, v in zip(names, options, strict=True))
-        ones = tuple(1.0 if n == "divisor" else v for n, v in zip(names, options, strict=True))
-    else:
-        sized = ones = options
-    size = apply(kind, [*wide, *missing], "fast", *sized) * (1 + 2.0**-20)
-    terms = (
-        _counts(op, space, size.shape)
-        if issubclass(kind, AvgPool)
-        else apply(kind, [*counted, *missing], "fast", *ones)
-    )
-    bound = sum_bound(np.ceil(terms), size, u, tiny)
-    return np.asarray(bound + _spacing(size, info) / 2 if half else bound)
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A call of a kernel of which a bound is asked: the arrays, the options in order, the dtype of the result."""
+
+    kind: type[Op]
+    arrays: Sequence[Array]
+    options: tuple[Any, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def info(self) -> Any:
+        return float_info(self.dtype)
+
+    @property
+    def is_half(self) -> bool:
+        """Half precision is summed in float32 and rounded once: its bound is that of float32 and half a unit more."""
+        return bool(self.info.bits == 16)
+
+    @property
+    def u(self) -> float:
+        """The unit roundoff of what is computed in."""
+        return 2.0**-24 if self.is_half else float(self.info.eps) / 2
+
+    @property
+    def sizes(self) -> list[Array]:
+        """The magnitudes of the cells."""
+        return [abs(a.astype(np.float64)) for a in self.arrays]
+
+    def run(self, arrays: Sequence[Array], **options: Any) -> Array:
+        """The values of the operator on other arrays, with some other options."""
+        names = defaults_of(lookup(self.kind)[0], self.kind)
+        changed = [options.get(n, v) for n, v in zip(names, self.options, strict=True)]
+        y = apply(self.kind, [*arrays, *[None] * (len(self.kind.arrays) - len(arrays))], "fast", *changed)
+        return np.asarray(y[0] if isinstance(y, tuple) else y)
+
+    def summed(self, terms: Array, size: Array) -> Array:
+        """The bound of sums of so many terms, whose magnitudes add up to `size`, which is off by little."""
+        size = size * (1 + 2.0**-20)
+        tiny = 2.0**-149 if self.is_half else float(self.info.smallest_subnormal)
+        bound = sum_bound(np.ceil(terms), size, self.u, tiny)
+        return np.asarray(bound + _spacing(size, self.info) / 2 if self.is_half else bound)
 
 
-def _names(kind: type[Op]) -> Any:
-    return defaults_of(ALL[kind], kind)
+@KERNEL.rule
+def bound_of(op: Op, given: Given) -> Array:
+    """How far a kernel's results may be from the exact ones: of a sum by its terms, and else nothing is known."""
+    size = given.run(given.sizes)
+    if op.exact or not op.linear_in:
+        return np.full(size.shape, 0.0 if op.exact else np.inf)
+    return given.summed(given.run([np.ones(a.shape) for a in given.arrays]), size)
 
 
-def _counts(op: Any, space: Shape, shape: Shape) -> Array:
+@bound_of.register(AvgPool)
+def _(op: AvgPool, given: Given) -> Array:
+    size = given.run(given.sizes) if op.divisor is None else given.run(given.sizes, divisor=abs(op.divisor))
+    return given.summed(_counts(op, given.arrays[0], size.shape), size)
+
+
+@bound_of.register(SmoothMaxPool)
+def _(op: SmoothMaxPool, given: Given) -> Array:
+    x, beta = given.arrays[0], float(given.arrays[1])
+    y = abs(given.run([x.astype(np.float64), np.array(beta)]))
+    terms = _counts(op, x, y.shape) + 2
+    return np.asarray(4 * _spacing(y, given.info) + gamma(height(terms), given.u) / abs(beta))
+
+
+@bound_of.register(LpPool)
+def _(op: LpPool, given: Given) -> Array:
+    y = given.run(given.sizes)
+    terms = _counts(op, given.arrays[0], y.shape) + 2
+    return np.asarray(4 * _spacing(y, given.info) + gamma(height(terms), given.u) * y / max(min(op.p, 1e9), 1.0))
+
+
+def _counts(op: Pool, x: Array, shape: Shape) -> Array:
     """How many cells each window of a pool has, padding counted."""
-    counts = np.ones(())
+    counts, space = np.ones(()), x.shape[x.ndim - op.window.d :]
     for t in op.window.tables(space):
         counts = np.multiply.outer(counts, t.inside.astype(np.float64))
     return np.broadcast_to(counts if counts.ndim and len(shape) > counts.ndim else counts.ravel()[0], shape)

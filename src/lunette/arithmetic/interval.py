@@ -52,7 +52,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache, partial, singledispatch
+from functools import lru_cache, partial
 from math import inf, isfinite, prod
 from typing import Any
 
@@ -78,12 +78,12 @@ from lunette.array import (
 )
 from lunette.errors import ArgumentError, error_context
 from lunette.number import OBJECT, Array, Interval, above, allocate, below, each, is_real, meeting
-from lunette.op import Op, Request, ResolvedOp, check_shape
-from lunette.ops.derivative import Jvp, Vjp
-from lunette.ops.glue import Glue
-from lunette.ops.pool import Pool
+from lunette.op import SPEC, Op, Request, ResolvedOp, check_shape
+from lunette.ops.derivative import Jvp
+from lunette.rules import Interpretation, missing
 
 Boxes = list[Interval | None]
+INTERVAL = Interpretation("interval", "bounds of boxes")
 FEW = 1 << 12  # terms that the specification may add up, where a kernel overflowed
 
 
@@ -93,13 +93,14 @@ def run(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -> In
     call = _known(kind, operands, lower, options)
     known = call is not None
     if call is None:
+        INTERVAL.require(kind)
         call = prepare(Request(kind, lower, "interval", options))
     with error_context(kind.name, call.resolved.d), np.errstate(all="ignore"):
         boxes: Boxes
         if known:
             boxes = [a if a is None or isinstance(a, Interval) else Interval.between(a, a) for a in operands]
             return _without_nan(_bounds(kind, call, boxes, options), operands, boxes)
-        if getattr(call.resolved.op, "return_indices", False):
+        if call.resolved.op.return_indices:
             raise ArgumentError("N5", "values, not indices, of boxes", "return_indices=True", "Leave it out.")
         boxes = [_box(call, p, a) for p, a in enumerate(operands)]
         box = _without_nan(_bounds(kind, call, boxes, options), operands, boxes)
@@ -119,7 +120,7 @@ def prepared(
     if kind.integers or any(a is not None and a.dtype not in FLOAT for a in arrays):
         return None
     resolved = resolve_cached(kind, arrays, "interval", options)
-    if _looks_at_values(resolved.op):
+    if _looks_at_values(kind):
         return None
     call = Call(resolved, (), next(a.dtype for a in arrays if a is not None), ("numpy",))
     return partial(_rule(kind, call, options, frozenset(fixed)), call)
@@ -138,15 +139,15 @@ def _known(kind: type[Op], operands: Sequence[Any], lower: tuple[Any, ...], opti
             if not ((flags := end.flags).c_contiguous and flags.aligned):
                 return None
     resolved = resolved_before(kind, lower, "interval", options)
-    if resolved is None or _looks_at_values(resolved.op) or getattr(resolved.op, "return_indices", False):
+    if resolved is None or _looks_at_values(kind) or resolved.op.return_indices:
         return None
     return Call(resolved, lower, next(a.dtype for a in lower if a is not None), ("numpy",))
 
 
-def _looks_at_values(op: Op) -> bool:
+@lru_cache
+def _looks_at_values(kind: type[Op]) -> bool:
     """Whether it has rules for values, not only for shapes."""
-    base = op.op if isinstance(op, Jvp | Vjp) else op
-    return type(base).check is not Op.check
+    return kind.tells("check")
 
 
 def _box(call: Call, at: int, given: Any) -> Interval | None:
@@ -176,7 +177,7 @@ def _is_number(op: Op, name: str, given: Any) -> bool:
     """Whether plain numbers are to be rounded outward: ends of boxes, and points; not options, which take x's dtype."""
     if isinstance(given, Interval):
         return is_real(given.lo) and is_real(given.hi)
-    return is_real(given) and (isinstance(op, Glue) or name not in getattr(op, "base", op).scalars)
+    return is_real(given) and (op.encloses_numbers or name not in op.origin.scalars)
 
 
 def _bounds(kind: type[Op], call: Call, boxes: Boxes, options: tuple[Any, ...]) -> Interval:
@@ -193,36 +194,25 @@ Rule = Callable[[Call, Boxes], Interval]
 RULES: Kept[Rule] = Kept()
 
 
-@singledispatch
+@INTERVAL.rule
 def bounder_of(op: Op, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder | None:
-    """The bounder of an operator (lunette.arithmetic.interval_pool and round_exp)."""
+    """What is proved of an operator's own kernel (lunette.arithmetic.interval_pool and round_exp)."""
     return None
 
 
 def _rule(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int] = frozenset()) -> Rule:
     """How a resolved operator is bounded: by the first of the ways that it has which gives an answer."""
-    resolved, op = call.resolved, call.resolved.op
-    ways: list[Bounder] = []
-    if prod(resolved.out) == 0:
-        ways.append(_nothing)
-    if type(op).bounds is not Op.bounds:
-        ways.append(lambda call, boxes: op.bounds(*boxes) if None not in boxes else None)  # type: ignore[arg-type]
-    if issubclass(kind, Jvp) and kind.base.linear_in:
-        ways.append(lambda call, boxes: _by_linearity(kind, boxes, options))
-    if resolved.kernels.forward is not None:
-        if op.exact and (op.monotone or op.integers):
-            ways.append(_end_by_end)
-        elif (bounder := bounder_of(op, resolved, wide(call.dtype))) is not None:
-            ways.append(bounder)
-        elif not isinstance(op, Pool) and (terms := terms_of(op, resolved.shapes, prod(resolved.batch))) is not None:
-            ways.append(_sums(call, terms, fixed))
+    ways: list[Bounder] = [_nothing] if prod(call.resolved.out) == 0 else []
+    for way in INTERVAL.ways_of(kind):
+        assert way.make is not None
+        made = way.make(kind, call, options, fixed)
+        ways += [] if made is None else [made]
 
     def rule(call: Call, boxes: Boxes) -> Interval:
         for way in ways:
             if (box := way(call, boxes)) is not None:
                 return outward.rounded(box.lo, box.hi, call.dtype)
-        box = by_specification_of(call, boxes)
-        return outward.rounded(box.lo, box.hi, call.dtype)
+        raise missing(INTERVAL, kind)  # not reached: the specification is the last way, and always has an answer
 
     return rule
 
@@ -305,7 +295,7 @@ def both_ends(call: Call) -> tuple[Array, Array]:
 
 def _kernel(call: Call, arrays: Sequence[Array | None], y: Array) -> Array:
     assert call.resolved.kernels.forward is not None
-    if hasattr(call.resolved.op, "return_indices"):
+    if call.resolved.op.has_indices:
         call.resolved.kernels.forward(*arrays, y, None)
     else:
         call.resolved.kernels.forward(*arrays, y)
@@ -371,12 +361,7 @@ def _sums(call: Call, terms: int, fixed: frozenset[int]) -> Bounder:
     op, shapes = call.resolved.op, call.resolved.shapes
     if terms == 0 or 0 in call.resolved.batch or any(s is not None and 0 in s for s in shapes):
         return lambda call, boxes: None
-    added = None
-    if isinstance(op, Vjp):
-        read = [p for p in range(len(shapes)) if op.reads(p)]
-    else:
-        read = list(op.linear_in)
-        added = next(iter(getattr(op, "affine_in", ())), None)
+    read, added = op.factors(), next(iter(op.affine_in), None)
     if len(read) == 1:
         return lambda call, boxes: _of_one_sign(call, boxes, terms, read[0])
     return _Products(call, terms, (read[0], read[1]), added, fixed)
@@ -550,3 +535,45 @@ def _centre(box: Interval, a: Any, b: Any, slot: str, *, reach: bool = False) ->
             r *= b
             r += size
     return c, carried, most if reach else None
+
+
+# ---- the ways, best first: each is made for one call's shapes, and may have no answer for some boxes
+
+
+def _of_the_room(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int]) -> Bounder:
+    op = call.resolved.op
+    return lambda call, boxes: op.bounds(*boxes) if None not in boxes else None  # type: ignore[arg-type]
+
+
+def _of_linearity(kind: type[Jvp], call: Call, options: tuple[Any, ...], fixed: frozenset[int]) -> Bounder:
+    return lambda call, boxes: _by_linearity(kind, boxes, options)
+
+
+def _of_ends(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int]) -> Bounder | None:
+    return None if call.resolved.kernels.forward is None else _end_by_end
+
+
+def _of_proofs(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int]) -> Bounder | None:
+    resolved = call.resolved
+    return None if resolved.kernels.forward is None else bounder_of(resolved.op, resolved, wide(call.dtype))
+
+
+def _of_sums(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int]) -> Bounder | None:
+    resolved = call.resolved
+    terms = terms_of(resolved.op, resolved.shapes, prod(resolved.batch))
+    return None if terms is None or resolved.kernels.forward is None else _sums(call, terms, fixed)
+
+
+def _of_meaning(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int]) -> Bounder:
+    return by_specification_of
+
+
+INTERVAL.way("own rule", lambda kind: kind.is_own() and kind.tells("bounds"), _of_the_room)
+INTERVAL.way("derived: linear", lambda kind: issubclass(kind, Jvp) and kind.base.linear_in, _of_linearity)
+INTERVAL.way("derived: monotone and exact", lambda kind: kind.exact and kind.monotone, _of_ends)
+INTERVAL.way("derived: exact, of whole numbers", lambda kind: kind.exact and kind.integers, _of_ends)
+INTERVAL.way("own rule", bounder_of.has, _of_proofs)
+INTERVAL.way(
+    "derived: a sum", lambda kind: kind.tells("terms") and kind.factors() and not bounder_of.has(kind), _of_sums
+)
+INTERVAL.way("specification", SPEC.has, _of_meaning)

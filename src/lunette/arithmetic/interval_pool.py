@@ -30,12 +30,13 @@ The ends are rounded, which 2u of y more pays for; 4*tiny pays for a subnormal r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, isnan, prod
 from typing import Any
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.arithmetic import interval
 from lunette.arithmetic.error import gamma, height
 from lunette.arithmetic.interval import FEW, Bounder, Boxes, both_ends, bounder_of, refuse_nan
@@ -55,7 +56,8 @@ def _(op: AvgPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder | None
     if not terms:
         return None
     divisor = float(op.divisor or 1)
-    run, parameter = Run(op, resolved, dtype), np.array([divisor], dtype)
+    mode = 2 if op.divisor is not None else 0 if op.count_include_pad else 1
+    run, parameter = Run(core.bounded_avg_pool, op, resolved, dtype, mode), np.array([divisor], dtype)
     divisors = op.divisor_roundings(resolved.shapes, dtype)
     numbers = mean_numbers(terms, divisor, dtype, _whole(op, resolved.shapes), divisors)
     most = 2.0 ** (np.finfo(dtype).maxexp - 4) / (terms * max(1, 1 / divisor))
@@ -69,7 +71,8 @@ def _(op: AvgPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder | None
 
 @bounder_of.register(SmoothMaxPool)
 def _(op: SmoothMaxPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder | None:
-    run, terms = Run(op, resolved, dtype), most_cells(op, (resolved.shapes[0] or ())[1:])
+    run = Run(core.bounded_smooth_max_pool, op, resolved, dtype, op.counted)
+    terms = most_cells(op, (resolved.shapes[0] or ())[1:])
 
     def bounds(call: Call, boxes: Boxes) -> Interval | None:
         rate = boxes[1]
@@ -89,24 +92,20 @@ def _(op: LpPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder | None:
     numbers = norm_numbers(terms, float(op.p), dtype)
     if not np.isfinite(numbers).all():
         return None
-    run, parameter = Run(op, resolved, dtype), np.array([op.p], dtype)
+    run, parameter = Run(core.bounded_lp_pool, op, resolved, dtype), np.array([op.p], dtype)
     return lambda call, boxes: _of_ends(*run(call, boxes, parameter, numbers), boxes, terms)
 
 
 class Run:
-    """A call of a compiled driver: the ends, and the greatest magnitude met; NaN where an end is not finite."""
+    """A call of a compiled driver: the ends, and the greatest magnitude met; NaN where an end is not finite.
 
-    def __init__(self, op: Pool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> None:
-        counted = getattr(op, "count_include_pad", False) and getattr(op, "divisor", None) is None
-        pool = op.native(dtype, prod(resolved.batch), resolved.shapes[:1], counted)
-        if isinstance(op, SmoothMaxPool):
-            self.task = _native.bounded_smooth_max_pool(*pool, op.count_include_pad)
-        elif isinstance(op, LpPool):
-            self.task = _native.bounded_lp_pool(*pool)
-        else:
-            assert isinstance(op, AvgPool)
-            mode = 2 if op.divisor is not None else 0 if op.count_include_pad else 1
-            self.task = _native.bounded_avg_pool(*pool, mode)
+    `make` makes it of what every kernel of a pool is made for, and what else there is.
+    """
+
+    def __init__(
+        self, make: Callable[..., core.Task], op: Pool, resolved: ResolvedOp, dtype: np.dtype[Any], *more: Any
+    ) -> None:
+        self.task = make(*op.native(dtype, prod(resolved.batch), resolved.shapes[:1], op.counted), *more)
 
     def __call__(self, call: Call, boxes: Boxes, parameter: Array, numbers: Array) -> tuple[Array, Array, float]:
         box = boxes[0]

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.number import Array
 from lunette.outward import sum_error, two_sum
 from lunette.window import AxisTable, Table
@@ -119,7 +119,7 @@ def exponential(z: Pairs) -> Pairs:
     inside = (abs(top) <= MOST) & (z.radius <= 0.5)
     a, b = (np.asarray(np.where(inside, v, 0.0), order="C") for v in (top, rest))
     hi, lo = np.empty(a.shape), np.empty(a.shape)
-    _native.exponentials(a.size)(a, b, hi, lo)
+    core.exponentials(a.size)(a, b, hi, lo)
     vanished = top + z.radius < -MOST
     radius = np.where(inside, hi * (2.0**-81 + 3 * z.radius), np.where(vanished, 2.0**-861, np.inf))
     return Pairs(np.where(inside, hi, 2.0**-861), np.where(inside, lo, 0.0), radius)

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from lunette.arithmetic.rounded import ROUNDED
 from lunette.number import Array
 from lunette.ops.lp_pool import LpPool
 from lunette.ops.pool import Pool
@@ -22,12 +23,8 @@ class Proofs:
 
     cells: Array
 
-    @staticmethod
-    def of(op: Pool, cells: Array, size: int) -> Proofs:
-        """Those of an operator, on a window of this size with padding."""
-        if isinstance(op, SmoothMaxPool):
-            return Exponentials(cells, size - cells.size if op.count_include_pad else 0)
-        return Powers(cells, Fraction(op.p)) if isinstance(op, LpPool) and math.isfinite(op.p) else Proofs(cells)
+    absent: int = 0
+    """How many cells it has beside them that count."""
 
     def value(self) -> Fraction | None:
         """The value of the operator."""
@@ -58,8 +55,6 @@ class Exponentials(Proofs):
     the sums are proportional, group of equal cells by group.
     """
 
-    absent: int
-
     def value(self) -> Fraction | None:
         if self.cells.size + self.absent != 1:
             return None
@@ -79,7 +74,7 @@ class Exponentials(Proofs):
 class Powers(Proofs):
     """Lp with p = m / 2^k in lowest terms: a power of a rational to compare with, where that is small enough."""
 
-    p: Fraction
+    p: Fraction = Fraction(2)
 
     def value(self) -> Fraction | None:
         sizes = [s for s in map(abs, self.cells.ravel().tolist()) if s]
@@ -133,3 +128,19 @@ class Powers(Proofs):
             return None
         r = round(len(sizes) ** (1 / self.p.numerator))
         return (sizes[0], r) if r**self.p.numerator == len(sizes) else None
+
+
+@ROUNDED.rule
+def proofs_of(op: Pool, cells: Array, size: int) -> Proofs:
+    """What is known of a window of this size, padding counted."""
+    return Proofs(cells)
+
+
+@proofs_of.register(SmoothMaxPool)
+def _(op: SmoothMaxPool, cells: Array, size: int) -> Proofs:
+    return Exponentials(cells, size - cells.size if op.counted else 0)
+
+
+@proofs_of.register(LpPool)
+def _(op: LpPool, cells: Array, size: int) -> Proofs:
+    return Powers(cells, p=Fraction(op.p)) if math.isfinite(op.p) else Proofs(cells)

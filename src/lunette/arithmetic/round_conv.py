@@ -88,7 +88,7 @@ def _grouped(op: Conv, task: Task, w: Array) -> tuple[Kernels, Array]:
 
 def _weight_norms(op: Conv, w: Array, channels: int, of_result: bool) -> Array:
     """The norm of the weights that meet each channel of the result, or of x."""
-    first = isinstance(op, ConvTranspose) != of_result  # the first axis of w counts these channels
+    first = op.rows_are_inputs != of_result  # the first axis of w counts these channels
     k = prod(w.shape[2:])
     rows = (
         w.reshape(w.shape[0], w.shape[1] * k) if first else w.reshape(op.groups, w.shape[0] // op.groups, w.shape[1], k)
@@ -146,7 +146,7 @@ def _(op: Conv, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
 
         def rows() -> Array:
             of_x, of_g = (n.reshape(op.groups, n.size // op.groups) for n in (norms(x), norms(g)))
-            first, second = (of_x, of_g) if isinstance(op, ConvTranspose) else (of_g, of_x)
+            first, second = (of_x, of_g) if op.rows_are_inputs else (of_g, of_x)
             pairs = np.einsum("gi,gj->gij", first, second).reshape(w.shape[:2])
             return np.asarray(pairs.reshape(*w.shape[:2], *(1,) * d))
 
@@ -166,8 +166,6 @@ def _(op: Conv, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
 def _(op: Conv, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
     x, w, b = arrays
     assert x is not None and w is not None
-    if isinstance(op, ConvTranspose):
-        return doubt
     ins, outs = _ends(op, x, w, op.window.d)
     terms = ins * prod(w.shape[2:])
     rest = []
@@ -197,6 +195,11 @@ def _(op: Conv, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Ar
     return np.concatenate(rest)
 
 
+@sum_again.register(ConvTranspose)
+def _(op: ConvTranspose, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
+    return doubt  # which cells meet is no run of cells
+
+
 # ---- one cell of a convolution: the products that meet there
 
 
@@ -223,7 +226,7 @@ def _ends(op: Conv, x: Array, w: Array, d: int) -> tuple[int, int]:
 
 def _row(op: Conv, w: Array, group: int, ins: int, outs: int) -> Any:
     """The part (in, out, *kernel) of w that belongs to a group."""
-    if isinstance(op, ConvTranspose):
+    if op.rows_are_inputs:
         return w[group * ins : (group + 1) * ins]
     return w[group * outs : (group + 1) * outs].swapaxes(0, 1)
 
@@ -236,7 +239,7 @@ def _meeting(op: Conv, x: Array, w: Array, n: Shape, c: int, o: Shape) -> tuple[
     q, kept = divmod(c, outs)
     group = slice(q * ins, (q + 1) * ins)
     in_x: tuple[Any, ...] = (*n, group, *i)
-    in_w: tuple[Any, ...] = (group, kept, *k) if isinstance(op, ConvTranspose) else (c, slice(None), *k)
+    in_w: tuple[Any, ...] = (group, kept, *k) if op.rows_are_inputs else (c, slice(None), *k)
     return x[in_x], w[in_w]
 
 
@@ -298,7 +301,7 @@ def _(op: Conv, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> f
         cells_w = _row(op, w, q, ins, outs)[kept][np.ix_(range(outs), *ks)]
         return nearest_dot(cells_g, cells_w, task.dtype)
     first, second, *taps = at
-    if isinstance(op, ConvTranspose):
+    if op.rows_are_inputs:
         j, c = first, first // ins * outs + second
     else:
         c, j = first, first // outs * ins + second

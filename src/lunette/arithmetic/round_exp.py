@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,8 @@ def _tanh(x: Pairs) -> Pairs:
 SERIES = [Pairs.of(float(n)) / Pairs.of(float(d)) for n, d in ((-1, 3), (2, 15), (-17, 315))]
 
 
-FUNCTIONS: dict[type[Unary], Callable[[Pairs], Pairs]] = {
+Function = Callable[[Pairs], Pairs]
+FUNCTIONS: dict[type[Unary], Function] = {
     Exp: exponential,
     Log: logarithm,
     Sigmoid: _sigmoid,
@@ -63,17 +65,20 @@ FUNCTIONS: dict[type[Unary], Callable[[Pairs], Pairs]] = {
 # ---- rounded
 
 
-@sum_of.register(Unary)
-def _(op: Unary, task: Task, *arrays: Array | None) -> Sum | None:
+def _sum(function: Function, op: Unary, task: Task, *arrays: Array | None) -> Sum | None:
     (x,) = arrays
-    function, forward = FUNCTIONS.get(type(op)), task.kernels(op).forward
+    forward = task.kernels(op).forward
     assert x is not None
-    if function is None or forward is None:
+    if forward is None:
         return None
     s = Sum.of(function(Pairs.of(x)), np.zeros(()))
     # Of infinities, NaN and zeros the kernel gives what IEEE arithmetic does, exactly.
     special = ~np.isfinite(x) | (x == 0)
     return _with(s, special, _plain(forward, x)) if special.any() else s
+
+
+for kind, function in FUNCTIONS.items():
+    sum_of.register(kind)(partial(_sum, function))
 
 
 @nearest_at.register(Unary)
@@ -154,9 +159,7 @@ def _(op: AlongAxis, task: Task, at: Shape, *arrays: Array | None) -> float:
 # ---- boxes
 
 
-def _bounder(op: Unary, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder:
-    function = FUNCTIONS[type(op)]
-
+def _bounder(function: Function, op: Unary, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder:
     def end(a: Array, down: bool) -> tuple[Array, Array]:
         y = function(Pairs.of(np.asarray(a, DOUBLE)))
         slack = y.radius * (1 + 2.0**-40) + 2.0**-52 * abs(y.lo)
@@ -180,5 +183,5 @@ def _bounder(op: Unary, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Bounder:
     return bounds
 
 
-for kind in FUNCTIONS:
-    bounder_of.register(kind, _bounder)
+for kind, function in FUNCTIONS.items():
+    bounder_of.register(kind)(partial(_bounder, function))

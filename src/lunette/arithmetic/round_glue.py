@@ -64,8 +64,7 @@ def _reduced(op: SumOf, task: Task, x: Array) -> Sum | None:
 
 
 # By the specification on floats, partial sums might overflow.
-nearest_everywhere.register(MatMul, one_by_one)
-nearest_everywhere.register(Reduction, one_by_one)
+nearest_everywhere.register(MatMul, Reduction)(one_by_one)
 
 
 @nearest_at.register(MatMul)
@@ -77,16 +76,26 @@ def _(op: MatMul, task: Task, at: Shape, *arrays: Array | None) -> float:
     return nearest_dot(rows[(*batch, i)], columns[(*batch, j)], task.dtype)
 
 
-@nearest_at.register(Reduction)
-def _(op: Reduction, task: Task, at: Shape, *arrays: Array | None) -> float:
+@nearest_at.register(SumOf)
+def _(op: SumOf, task: Task, at: Shape, *arrays: Array | None) -> float:
+    return nearest_sum(_row(op, at, *arrays), task.dtype)
+
+
+@nearest_at.register(Mean)
+def _(op: Mean, task: Task, at: Shape, *arrays: Array | None) -> float:
+    row = _row(op, at, *arrays)
+    if not np.isfinite(row).all():  # infinities and NaN are their own mean
+        return nearest_sum(row, task.dtype)
+    value = exact_total(row.tolist()) / row.size
+    return signed(value, task.dtype, float(row.mean()))
+
+
+def _row(op: Reduction, at: Shape, *arrays: Array | None) -> Array:
+    """The cells that one cell of the result is made of."""
     (x,) = arrays
     assert x is not None
     place = iter(at)
     index = tuple(
         slice(None) if a in op.axes() and (not op.keepdims or next(place) == 0) else next(place) for a in range(x.ndim)
     )
-    row = x[index].ravel()
-    if isinstance(op, SumOf) or not np.isfinite(row).all():  # infinities and NaN are their own mean
-        return nearest_sum(row, task.dtype)
-    value = exact_total(row.tolist()) / row.size
-    return signed(value, task.dtype, float(row.mean()))
+    return x[index].ravel()

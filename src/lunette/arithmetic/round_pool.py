@@ -25,7 +25,7 @@ from lunette.arithmetic.exact import (
     unproved,
 )
 from lunette.arithmetic.pairs import DOUBLE, MANY, Reads
-from lunette.arithmetic.proofs import Proofs
+from lunette.arithmetic.proofs import Proofs, proofs_of
 from lunette.arithmetic.round_values import counts_of, divisors_of, space_of
 from lunette.arithmetic.rounded import (
     Arrays,
@@ -40,9 +40,7 @@ from lunette.arithmetic.rounded import (
 )
 from lunette.arithmetic.sums import Range, Sum
 from lunette.number import Array, total
-from lunette.op import Op
 from lunette.ops.avg_pool import AvgPool
-from lunette.ops.lp_pool import LpPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import Pool
 from lunette.window import Axis, Geometry, Shape, Window, axis_table
@@ -200,10 +198,6 @@ def _cut(a: Array, plane: Any, view: View) -> Array:
     return np.asarray(a[plane][view.index] if view.index else a[plane], DOUBLE)[None]
 
 
-def _is_rational(op: Op) -> bool:
-    return op.needs != "exp" or (isinstance(op, LpPool) and op.p in (1, math.inf))
-
-
 Value = Callable[..., Any]
 Exactly = Callable[[], Fraction | None]
 
@@ -226,7 +220,7 @@ def _nearest_value(
     plain = float(value(*(a.astype(object) for a in primals), *(clamped(a).astype(object) for a in moved)))
     if not finite and not math.isfinite(plain):
         return plain
-    if _is_rational(op):
+    if op.is_rational():
         return signed(Fraction(value(*(cells_as(a, _exact_or_strange) for a in arrays))), dtype, plain)
     rational = exactly() if finite else None
     if rational is not None:
@@ -253,7 +247,7 @@ def _(op: Pool, task: Task, at: Shape, *arrays: Array | None) -> float:
     view = _view(op, o, space_of(op, x))
     cut = _cut(x, plane, view)
     given = [cut, *(a for a in more if a is not None)]
-    window = Proofs.of(op, cut, view.size)
+    window = proofs_of(op, cut, view.size)
     return _nearest_value(op, task.dtype, given, (), lambda *a: _only(view.op.spec(*a)), window.value, window.is_value)
 
 
@@ -319,7 +313,7 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> flo
     cut = _cut(x, plane, view)
     moved = None if t is None else _cut(t, plane, view)
     given: list[Any] = [cut, *more, moved, *slopes]
-    window = Proofs.of(op, cut, view.size)
+    window = proofs_of(op, cut, view.size)
     # beta does not matter where its tangent is zero, nor in a window of one cell, whose value is that cell.
     alone = all(s is None or not s.any() for s in slopes) or window.value() is not None
     direction = np.zeros(cut.shape) if moved is None else moved
@@ -366,7 +360,7 @@ def _(op: Pool, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> f
         ]
         return total(parts)
 
-    proofs = [Proofs.of(op, c, v.size) for v, c in zip(views, cuts, strict=True)]
+    proofs = [proofs_of(op, c, v.size) for v, c in zip(views, cuts, strict=True)]
     return _nearest_value(
         op,
         task.dtype,
@@ -400,7 +394,7 @@ def _pull_all(op: Pool, task: Task, x: Array, more: Sequence[Array | None], g: A
             plane, o = _plane(task, op, at)
             view = _view(op, o, space_of(op, x))
             key = (tuple(sorted(_cut(x, plane, view).ravel().tolist())), view.size)
-            if len(key[0]) != 1 or (view.size > 1 and getattr(op, "count_include_pad", False)):
+            if len(key[0]) != 1 or (view.size > 1 and op.counted):
                 groups[key] = groups.get(key, Fraction(0)) + Fraction(float(g[at]))
         return None if any(groups.values()) else Fraction(0)
 
@@ -414,7 +408,7 @@ def _merged(proofs: Sequence[Proofs], places: Sequence[Shape], shares: Sequence[
     """The windows that count: those with the same cells, and the same one of them, have the same weight there."""
     live: dict[Any, tuple[Proofs, Shape, Fraction]] = {}
     for window, p, g in zip(proofs, places, shares, strict=True):
-        key = (getattr(window, "absent", 0), float(window.cells[(0, *p)]), *sorted(window.cells.ravel().tolist()))
+        key = (window.absent, float(window.cells[(0, *p)]), *sorted(window.cells.ravel().tolist()))
         before = live[key][2] if key in live else Fraction(0)
         live[key] = window, p, before + Fraction(float(g))
     return [(w, p, g) for w, p, g in live.values() if g]

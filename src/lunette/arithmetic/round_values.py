@@ -7,6 +7,7 @@ are in cache.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.arithmetic.error import float_info, gamma, height
 from lunette.arithmetic.pairs import DOUBLE, U
 from lunette.arithmetic.rounded import Decided, Driver, driver_of
@@ -46,8 +47,7 @@ def space_of(op: Pool, x: Array) -> Shape:
 
 def most_cells(op: Pool, space: Shape) -> int:
     """The most cells that a window has, padding counted if it counts."""
-    counted = getattr(op, "count_include_pad", False)
-    return prod(int((t.inside if counted else t.count).max(initial=0)) for t in op.window.tables(space))
+    return prod(int((t.inside if op.counted else t.count).max(initial=0)) for t in op.window.tables(space))
 
 
 def divisors_of(op: AvgPool, space: Shape) -> Array | float:
@@ -59,10 +59,8 @@ def divisors_of(op: AvgPool, space: Shape) -> Array | float:
 
 
 @lru_cache(maxsize=256)
-def divisor_table(op: Pool, space: Shape) -> Array:
+def divisor_table(op: AvgPool, space: Shape) -> Array:
     """What the sums of a plane are divided by: one number, or one for each."""
-    if not isinstance(op, AvgPool):
-        return np.ones(1)
     return np.array(divisors_of(op, space), DOUBLE).ravel()
 
 
@@ -130,23 +128,17 @@ def proved_norm(terms: int, p: float, doubles: bool) -> Proved | None:
 # ---- calls
 
 
-def native_driver(op: Pool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Any:
-    """The compiled driver: (x, divisors or beta or p, proved, y, places, count, low or None)."""
-    digits, shapes = int(float_info(dtype).nmant) + 1, resolved.shapes[:1]
-    counted = getattr(op, "count_include_pad", False) and getattr(op, "divisor", None) is None
-    _, tables, planes = op.native(DOUBLE, prod(resolved.batch), shapes, counted)
-    if isinstance(op, SmoothMaxPool):
-        return _native.rounded_smooth_max_pool(tables, planes, digits, op.count_include_pad)
-    if isinstance(op, LpPool) and (op.p > 1 or dtype != DOUBLE):
-        return _native.rounded_lp_pool(tables, planes, digits)
-    return _native.rounded_avg_pool(tables, planes, digits, divisor_table(op, (shapes[0] or ())[1:]).size)
-
-
 class Run:
-    """A call of a compiled driver, for arrays of one shape."""
+    """A call of a compiled driver (x, divisors or beta or p, proved, y, places, count, low or None) on one shape.
 
-    def __init__(self, op: Pool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> None:
-        self.task = native_driver(op, resolved, dtype)
+    `make` makes it of window tables, a number of planes, the digits of the result, and what else there is.
+    """
+
+    def __init__(
+        self, make: Callable[..., core.Task], op: Pool, resolved: ResolvedOp, dtype: np.dtype[Any], *more: Any
+    ) -> None:
+        _, tables, planes = op.native(DOUBLE, prod(resolved.batch), resolved.shapes[:1], op.counted)
+        self.task = make(tables, planes, int(float_info(dtype).nmant) + 1, *more)
         self.out, self.dtype = resolved.out, np.dtype(np.float32) if dtype != DOUBLE else DOUBLE
         self.size = prod(resolved.out)
 
@@ -166,27 +158,28 @@ def _(op: AvgPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Driver | None:
         return None
     if dtype == DOUBLE and not 2.0**-60 <= abs(divisors).min() <= abs(divisors).max() <= 2.0**60:
         return None  # remainders might underflow
-    run, proved = (
-        Run(op, resolved, dtype),
-        proved_sum(int(counts_of(op.window, space, False).max()), dtype == DOUBLE).array(),
-    )
+    run = Run(core.rounded_avg_pool, op, resolved, dtype, divisors.size)
+    proved = proved_sum(int(counts_of(op.window, space, False).max()), dtype == DOUBLE).array()
     return lambda x: run(x, divisors, proved)
 
 
 @driver_of.register(Jvp)
 def _(op: Jvp, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Driver | None:
-    """An average is its own derivative."""
-    average = driver_of(op.op, resolved, dtype) if isinstance(op.op, AvgPool) else None
-    if average is None:
+    """What is linear in its only array is its own derivative."""
+    if not op.op.linear_in or len(op.op.arrays) > 1:
         return None
-    return lambda x, t: average(np.zeros_like(x) if t is None else t)
+    own = driver_of(op.op, resolved, dtype)
+    return None if own is None else lambda x, t: own(np.zeros_like(x) if t is None else t)
 
 
 @driver_of.register(SmoothMaxPool)
 def _(op: SmoothMaxPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Driver | None:
     if resolved.kernels.forward is None:
         return None
-    run, most = Run(op, resolved, dtype), most_cells(op, (resolved.shapes[0] or ())[1:])
+    run, most = (
+        Run(core.rounded_smooth_max_pool, op, resolved, dtype, op.counted),
+        most_cells(op, (resolved.shapes[0] or ())[1:]),
+    )
 
     def value(x: Array, beta: Array) -> Decided:
         rate = np.asarray(beta, DOUBLE).reshape(1)
@@ -202,5 +195,8 @@ def _(op: LpPool, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Driver | None:
     proved = proved_sum(most, doubles) if plain else proved_norm(most, op.p, doubles)
     if proved is None or resolved.kernels.forward is None:
         return None
-    run, parameter, numbers = Run(op, resolved, dtype), np.array([float(op.p)]), proved.array()
+    run = (
+        Run(core.rounded_avg_pool, op, resolved, dtype, 1) if plain else Run(core.rounded_lp_pool, op, resolved, dtype)
+    )
+    parameter, numbers = np.array([float(op.p)]), proved.array()
     return lambda x: run(abs(x) if plain else x, parameter, numbers)

@@ -4,24 +4,23 @@ Decide or fall back: `sum_of` says how an operator's results follow from sums th
 rounds those that can have only one nearest float. The others, and every cell of an operator without a short way, are
 computed one by one: `nearest_at`. Nothing of this depends on threads, batches, layouts or instruction sets.
 
-This is the engine. The operators register their ways in round_conv, round_pool and round_glue.
+This is the engine: an interpretation of every operator, whose questions the modules round_* answer by class.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache, singledispatch
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 import flint
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.arithmetic.error import float_info
 from lunette.arithmetic.exact import PRECISIONS, cells_as, clamped, decided_ball, precision, round_fraction, undecided
 from lunette.arithmetic.pairs import DOUBLE
@@ -40,17 +39,13 @@ from lunette.array import (
 )
 from lunette.errors import DTypeError
 from lunette.number import OBJECT, Array, cells_in
-from lunette.op import Kernels, Op, Request, ResolvedOp, Shapes, cannot_derive
-from lunette.ops.binary import Add, Div, Equal, Gate, Mul, Prefer, Sub
-from lunette.ops.derivative import Jvp, Vjp, put
-from lunette.ops.glue import Glue
-from lunette.ops.lp_pool import LpPool
-from lunette.ops.max_pool import MaxPool
-from lunette.ops.pool import Pool
-from lunette.ops.unary import Abs, LeakyRelu, Neg, Sqrt
+from lunette.op import SPEC, Kernels, Op, Request, ResolvedOp, Shapes
+from lunette.ops.derivative import Derivative, Jvp, Vjp, put
+from lunette.rules import Interpretation, missing
 from lunette.window import Shape
 
 Arrays = Sequence[Array | None]
+ROUNDED = Interpretation("rounded", 'arithmetic="rounded"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +101,11 @@ def rounded(kind: type[Op], operands: Sequence[Any], options: tuple[Any, ...]) -
     if known is not None:
         resolved, driver = known
         return _completed(Task(resolved, operands[0].dtype), driver(*operands), operands)
+    ROUNDED.require(kind)
     call = prepare(Request(kind, tuple(operands), "rounded", options))
     if call.dtype == OBJECT and any(isinstance(v, float) for a in call.arrays if a is not None for v in a.flat):
         return _of_floats(kind, call, options)
-    if call.dtype == OBJECT or getattr(call.resolved.op, "return_indices", False) or _is_exact(call.resolved.op):
+    if call.dtype == OBJECT or call.resolved.op.return_indices or call.resolved.op.is_nearest():
         return run(kind, operands, "fast", options)
     with computing(kind, call.resolved.d, *call.arrays):
         return call.result(round_call(call))
@@ -142,7 +138,7 @@ It gives the nearest floats and the flat places in doubt.
 """
 
 
-@singledispatch
+@ROUNDED.rule
 def driver_of(op: Op, resolved: ResolvedOp, dtype: np.dtype[Any]) -> Driver | None:
     """The driver of an operator on arrays of a dtype; None where there is none."""
     return None
@@ -173,7 +169,7 @@ def round_call(call: Call) -> Array:
     driver = DRIVERS.get(resolved) or DRIVERS.keep(resolved, driver_of(resolved.op, resolved, dtype))
     if driver is not None:
         return _completed(Task(resolved, dtype), driver(*call.arrays), call.arrays)
-    if _is_planar(resolved.op) and (dtype != DOUBLE or _is_curved(resolved.op)):
+    if resolved.op.planar and (dtype != DOUBLE or _is_curved(resolved.op)):
         return _by_planes(resolved, dtype, call.arrays)
     integers = resolved.op.integers
     arrays = [a if a is None or p in integers else np.asarray(a, DOUBLE, order="C") for p, a in enumerate(call.arrays)]
@@ -233,16 +229,9 @@ def _finished(task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Arra
 # ---- planes: a few at a time, so that their float64 copies stay in a cache
 
 
-def _is_planar(op: Op) -> bool:
-    """Whether each plane of the result depends on one plane of each array."""
-    return isinstance(op, Pool) or (
-        isinstance(op, Jvp | Vjp) and isinstance(op.op, Pool) and getattr(op, "wrt", 0) == 0
-    )
-
-
 def _is_curved(op: Op) -> bool:
     """Whether doubles pass through exponentials or powers, as pairs: many arrays, which a cache should hold."""
-    return (op.op if isinstance(op, Jvp | Vjp) else op).needs == "exp"
+    return op.needs == "exp"
 
 
 CELLS = 1 << 15
@@ -290,7 +279,7 @@ def _widened(a: Array, ranges: dict[int, Range]) -> Array:
 
 @lru_cache(maxsize=256)
 def _widener(rows: int, cells: int) -> Any:
-    return _native.widen(rows, cells)
+    return core.widen(rows, cells)
 
 
 FORGETTING += [_kernels.cache_clear, _widener.cache_clear]
@@ -299,19 +288,11 @@ FORGETTING += [_kernels.cache_clear, _widener.cache_clear]
 COUNTS: Counter[str] = Counter()
 """How many outputs there were, and how many of them needed their exact value, since this was cleared."""
 
-ONCE: tuple[type[Op], ...] = (Add, Sub, Mul, Div, Gate, Equal, Prefer, Neg, LeakyRelu, Sqrt, Abs)
-"""Operators that round at most once, beside those that are exact: their kernels give the nearest float already."""
-
-
-def _is_exact(op: Op) -> bool:
-    selected = isinstance(op, Jvp) and isinstance(op.op, MaxPool) and op.op.ties == "first"
-    return op.exact or isinstance(op, ONCE) or selected or (isinstance(op, LpPool) and op.p == math.inf)
-
 
 # ---- sums that know their error
 
 
-@singledispatch
+@ROUNDED.rule
 def sum_of(op: Op, task: Task, *arrays: Array | None) -> Sum | None:
     """The results of an operator as sums; None if there is no short way."""
     return None
@@ -349,19 +330,19 @@ def _(op: Vjp, task: Task, *arrays: Array | None) -> Sum | None:
     return pull_of(op.op, task.inner(op.op, op.count()), primals, g, op.wrt)
 
 
-@singledispatch
+@ROUNDED.rule
 def push_of(op: Op, task: Task, primals: Arrays, tangents: Arrays) -> Sum | None:
     """The results of a JVP as sums."""
     return None
 
 
-@singledispatch
+@ROUNDED.rule
 def pull_of(op: Op, task: Task, primals: Arrays, g: Array, wrt: int) -> Sum | None:
     """The results of a VJP as sums."""
     return None
 
 
-@singledispatch
+@ROUNDED.rule
 def sum_again(op: Op, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Array:
     """Fill in what a second, better sum decides of the flat places in doubt; the rest of them."""
     s = sum_of(op, replace(task, fine=True), *arrays) if doubt.size > FEW else None
@@ -378,10 +359,10 @@ FEW = 16  # cells that are computed one by one before all of them are again
 # ---- one cell
 
 
-@singledispatch
+@ROUNDED.rule
 def nearest_everywhere(op: Op, task: Task, *arrays: Array | None) -> Array:
     """Every cell, by its own exact value."""
-    return whole(op, task, *arrays) if isinstance(op, Glue) else one_by_one(op, task, *arrays)
+    return one_by_one(op, task, *arrays) if op.batched and _is_registered(type(op)) else whole(op, task, *arrays)
 
 
 def one_by_one(op: Op, task: Task, *arrays: Array | None) -> Array:
@@ -392,7 +373,7 @@ def one_by_one(op: Op, task: Task, *arrays: Array | None) -> Array:
     return y
 
 
-@singledispatch
+@ROUNDED.rule
 def nearest_at(op: Op, task: Task, at: Shape, *arrays: Array | None) -> float:
     """The float nearest to one cell of the result."""
     return float(whole(op, task, *arrays)[at])
@@ -408,7 +389,7 @@ def whole(op: Op, task: Task, *arrays: Array | None) -> Array:
     values = floats.astype(float)
     todo = np.asarray(np.isfinite(values) if has_special_values else ~np.isnan(values))
     y[~todo] = nearest(values, task.dtype)[~todo]
-    rational = op.needs != "exp"
+    rational = op.is_rational()
     number: Callable[[float], Any] = Fraction if rational else flint.arb
     exact = [a if a is None or p in op.integers else cells_as(finite(a), number) for p, a in enumerate(arrays)]
     if rational:
@@ -441,6 +422,8 @@ def signed(q: Fraction, dtype: np.dtype[Any], plain: Any) -> float:
 @nearest_at.register(Jvp)
 def _(op: Jvp, task: Task, at: Shape, *arrays: Array | None) -> float:
     n = op.count()
+    if not nearest_push.has(type(op.op)):
+        return float(whole(op, task, *arrays)[at])
     return nearest_push(op.op, task.inner(op.op, n), at, arrays[:n], arrays[n:])
 
 
@@ -448,16 +431,38 @@ def _(op: Jvp, task: Task, at: Shape, *arrays: Array | None) -> float:
 def _(op: Vjp, task: Task, at: Shape, *arrays: Array | None) -> float:
     *primals, g = arrays
     assert g is not None
+    if not nearest_pull.has(type(op.op)):
+        return float(whole(op, task, *arrays)[at])
     return nearest_pull(op.op, task.inner(op.op, op.count()), at, primals, g, op.wrt)
 
 
-@singledispatch
+@ROUNDED.rule
 def nearest_push(op: Op, task: Task, at: Shape, primals: Arrays, tangents: Arrays) -> float:
     """One cell of a JVP."""
-    raise cannot_derive(op)
+    raise missing(ROUNDED, type(op))
 
 
-@singledispatch
+@ROUNDED.rule
 def nearest_pull(op: Op, task: Task, at: Shape, primals: Arrays, g: Array, wrt: int) -> float:
     """One cell of a VJP."""
-    raise cannot_derive(op)
+    raise missing(ROUNDED, type(op))
+
+
+# ---- what is there for which operator
+
+
+VALUES = (driver_of, sum_of, nearest_at, nearest_everywhere)
+
+
+def _is_registered(kind: type[Op]) -> bool:
+    """Whether one of the modules round_* has an answer for an operator, or for derivatives of its kind."""
+    if issubclass(kind, Derivative):
+        return (nearest_push if issubclass(kind, Jvp) else nearest_pull).has(kind.base)
+    return any(rule.has(kind) for rule in VALUES)
+
+
+ROUNDED.way("derived: exact", lambda kind: kind.exact)
+ROUNDED.way("derived: rounds once", lambda kind: kind.rounds_once)
+ROUNDED.way("own rule", lambda kind: kind.is_own() and _is_registered(kind))
+ROUNDED.way("rule of {base}", lambda kind: SPEC.has(kind) and _is_registered(kind))
+ROUNDED.way("specification", SPEC.has)

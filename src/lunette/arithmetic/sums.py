@@ -22,7 +22,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.arithmetic.error import gamma, height
 from lunette.arithmetic.pairs import DOUBLE, LOST, Pairs, U, product
 from lunette.number import Array
@@ -287,7 +287,7 @@ def _rows(s: Sum) -> tuple[int, int, int, int, Array, Array]:
 
 @lru_cache(maxsize=1024)
 def _decider(*geometry: Any) -> Any:
-    return _native.decide(*geometry)
+    return core.decide(*geometry)
 
 
 def _decide(y: Array, hi: Array, lo: Array | None, radius: Any, rounded: bool) -> Array:

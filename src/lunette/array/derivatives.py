@@ -15,6 +15,8 @@ from lunette.number import (
     cells_of,
 )
 from lunette.op import (
+    JVP,
+    VJP,
     Arithmetic,
     Op,
     check_shape,
@@ -38,6 +40,7 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
         quick = _run_derived_quickly(function, kind, primals, full, arithmetic, options, (derivative.jvp_of(kind),))
         if quick is not None:
             return quick[0]
+        JVP.require(kind)
         if is_other_arithmetic(arithmetic) or has_box(primals) or has_box(tangents):
             asked = request_at(function, kind, primals, options)
             check_tangents(tangents, primals)
@@ -79,6 +82,7 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
         quick = _run_derived_quickly(function, kind, primals, (cotangent,), arithmetic, options, asked)
         if quick is not None:
             return quick
+        VJP.require(kind)
         if is_other_arithmetic(arithmetic) or has_box(primals) or has_box((cotangent,)):
             at = request_at(function, kind, primals, options)
             if at.operands[0] is None:

@@ -26,7 +26,6 @@ from lunette.op import (
     ResolvedOp,
     resolve,
 )
-from lunette.ops.pool import Pool
 from lunette.window import is_sequence
 
 KERNEL_RANK = 8  # the kernels have no more spatial axes than this; beyond, the specification computes
@@ -129,16 +128,15 @@ def _plain(value: Any, depth: int = 2) -> Any:
 
 def names_of(kind: type[Op], operands: Sequence[Any]) -> Sequence[str]:
     """What refusals call the operands."""
-    if getattr(kind, "variadic", False):
+    if kind.variadic:
         return [f"xs[{p}]" for p in range(len(operands))]
     return kind.arrays
 
 
 def dtype_of(op: Op, arrays: Sequence[Array | None]) -> np.dtype[Any]:
     """The dtype of the result: that of the arrays, unless these only count."""
-    own = getattr(op, "dtype", None)
-    if own is not None:
-        named: np.dtype[Any] = np.dtype(own)
+    if op.dtype is not None:
+        named: np.dtype[Any] = np.dtype(op.dtype)
         return named
     measured = [a for p, a in enumerate(arrays) if a is not None and p not in op.integers]
     dtype: np.dtype[Any] = measured[0].dtype
@@ -164,7 +162,7 @@ def resolve_cached(
         RESOLVED[key] = resolved
         dtype = dtype_of(resolved.op, arrays)
         fast = arithmetic == "fast" and resolved.kernels.forward is not None
-        if fast and dtype in FLOAT and not wants_indices(resolved.op):
+        if fast and dtype in FLOAT and not resolved.op.return_indices:
             QUICK[key] = resolved, dtype, no_index(resolved.op)
     return resolved
 
@@ -175,7 +173,7 @@ def weight_of(resolved: ResolvedOp, arithmetic: str) -> int:
     Those tables have about 40 bytes for every place along an axis, of x and of the result. Other arithmetics have as
     much again for what they make of the kernels.
     """
-    if not resolved.d or not isinstance(getattr(resolved.op, "op", resolved.op), Pool):
+    if not resolved.d or not resolved.op.origin.planar:
         return 1 << 10
     places = sum(sum(s[-resolved.d :]) for s in (*resolved.shapes[:1], resolved.out) if s is not None)
     return (1 << 10) + 40 * places * (1 if arithmetic == "fast" else 2)
@@ -207,8 +205,4 @@ def _resolve_arrays(kind: type[Op], arrays: Sequence[Array | None], options: Seq
 
 def no_index(op: Op) -> tuple[None, ...]:
     """What a kernel that could give indices takes in their place."""
-    return (None,) if hasattr(op, "return_indices") else ()
-
-
-def wants_indices(op: Op) -> bool:
-    return getattr(op, "return_indices", False)
+    return (None,) if op.has_indices else ()

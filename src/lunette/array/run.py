@@ -23,7 +23,7 @@ from lunette.array.foreign import (
     to_numpy,
     wide,
 )
-from lunette.array.resolved import QUICK, dtype_of, key_of, names_of, no_index, resolve_cached, wants_indices
+from lunette.array.resolved import QUICK, dtype_of, key_of, names_of, no_index, resolve_cached
 from lunette.errors import error_context
 from lunette.number import (
     OBJECT,
@@ -144,7 +144,7 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple
     op, out = call.resolved.op, call.resolved.out
     with computing(kind, call.resolved.d, *call.arrays):
         y = call.new(out)
-        index = allocate(out, np.dtype(np.int64)) if wants_indices(op) else None
+        index = allocate(out, np.dtype(np.int64)) if op.return_indices else None
         if y.size == 0:
             pass
         elif call.resolved.kernels.forward is not None:
@@ -154,7 +154,7 @@ def run(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple
             y[...] = by_specification(call.resolved, arrays)
             if index is not None:
                 for at, one in samples(call.resolved, arrays):
-                    index[at] = op.indices(one[0])  # type: ignore[attr-defined]
+                    index[at] = op.indices(one[0])
         return call.result(y) if index is None else (call.result(y), call.result(index))
 
 

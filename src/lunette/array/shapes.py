@@ -8,7 +8,6 @@ from typing import Any
 from lunette import ops
 from lunette.errors import ArgumentError, DTypeError, error_context, meant, shown
 from lunette.op import (
-    Op,
     ResolvedOp,
     check_arithmetic,
     known_rank,
@@ -18,7 +17,7 @@ from lunette.op import (
 from lunette.window import Shape, integer, is_sequence
 
 
-def lookup(op: Any) -> tuple[Callable[..., Any], type[Op]]:
+def lookup(op: Any) -> tuple[Callable[..., Any], type[ops.Windowed]]:
     """An operator by its name, or by the public function itself."""
     for kind, function in ops.ALL.items():
         if op is function or op is kind or (isinstance(op, str) and op == kind.name):

@@ -19,6 +19,7 @@ from lunette.arithmetic.rounded import COUNTS
 from lunette.bench import cases, networks
 from lunette.graph.program import Program
 from lunette.op import Arithmetic
+from lunette.ops import ALL, KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,14 @@ def problems(op: str, dtype: str, arithmetic: str) -> Iterator[Call]:
     def array(shape: tuple[int, ...], scale: float = 1.0) -> Any:
         return (rng.standard_normal(shape) * scale).astype(dtype)
 
-    if op == "conv":
-        for layer in cases.select(["conv"], "resnet18", False):
-            if layer.shapes[0][0] == 1:
-                x, w = array(layer.shapes[0]), array(layer.shapes[1], 1 / np.sqrt(np.prod(layer.shapes[1][1:])))
-                yield _call(ln.conv, (x, w), dict(layer.options))
+    function = ALL[KINDS[op]]
+    if op in POOLS:
+        yield _call(function, (array((8, 64, 56, 56)),), POOLS[op])
         return
-    yield _call(getattr(ln, op), (array((8, 64, 56, 56)),), POOLS[op])
+    for layer in cases.select([op], "resnet18", False):
+        if layer.shapes[0][0] == 1:
+            x, w = array(layer.shapes[0]), array(layer.shapes[1], 1 / np.sqrt(np.prod(layer.shapes[1][1:])))
+            yield _call(function, (x, w), dict(layer.options))
 
 
 def _call(f: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, Any]) -> Call:
@@ -123,7 +125,7 @@ def rows(turns: int = 5, budget: float = 1.0) -> Iterator[Row]:
                     call(arithmetic)
                 share = COUNTS["undecided"] / max(COUNTS["outputs"], 1)
                 ratios = tuple(slowdown(c, arithmetic, turns, budget) for c in calls)
-                family = "conv" if op == "conv" else "pools"
+                family = "pools" if op in POOLS else op
                 goal = GOALS.get((op, dtype, arithmetic), GOALS.get((family, dtype, arithmetic)))
                 yield Row(f"{op} {dtype} {arithmetic}", goal, ratios, share)
     for name, call in programs():

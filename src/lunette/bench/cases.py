@@ -12,7 +12,8 @@ import numpy as np
 
 from lunette.array import resolve_named
 from lunette.number import Array
-from lunette.op import ResolvedOp
+from lunette.op import KERNEL, ResolvedOp
+from lunette.ops import ALL, KINDS, Windowed
 from lunette.window import Axis, Bins, Shape
 
 DIRECTIONS = ("forward", "jvp", "vjp")
@@ -30,6 +31,11 @@ class Layer:
     tags: frozenset[str] = frozenset()
     calls: int | None = None
     """Calls per turn of the forward direction, where a goal fixes them."""
+
+    @property
+    def kind(self) -> type[Windowed]:
+        """The operator."""
+        return KINDS[self.op]
 
     @property
     def resolved(self) -> ResolvedOp:
@@ -59,10 +65,10 @@ class Layer:
 
     def operations(self, direction: str) -> int | None:
         """Floating-point operations of a convolution: two per product, derivatives in x and w are two products."""
-        if not self.op.startswith("conv"):
+        if not self.kind.weighted:
             return None
         x, w, *_ = self.shapes
-        cells = x if self.op == "conv_transpose" else self.resolved.out
+        cells = x if self.kind.windows == "transposed" else self.resolved.out
         return 2 * prod(cells) * prod(w[1:]) * (1 if direction == "forward" else 2)
 
     def traffic(self, direction: str, dtype: str) -> int:
@@ -74,14 +80,14 @@ class Layer:
     def shrunk(self) -> Layer:
         """The same layer with small sizes, for tests of the adapters; a batch of two."""
         groups = self.options.get("groups", 1)
-        if not self.op.startswith("conv"):
+        if not self.kind.weighted:
             x = self.shapes[0]
             return replace(self, shapes=((2, min(x[1], 3), *_less(self, x[2:])),), calls=None)
         x, w, *b = self.shapes
         each = 1 if w[0] == groups else 2
         few = min(groups, 3)
         into = few if x[1] == groups else few * 2
-        w_ = (into, each, *w[2:]) if self.op == "conv_transpose" else (few * each, into // few, *w[2:])
+        w_ = (into, each, *w[2:]) if self.kind.windows == "transposed" else (few * each, into // few, *w[2:])
         out = few * each
         shapes = ((2, into, *_less(self, x[2:])), w_, *((out,) for _ in b))
         return replace(self, shapes=shapes, options={**self.options, "groups": few}, calls=None)
@@ -212,8 +218,8 @@ def _transposed() -> Iterator[Layer]:
     yield _up("tiny/conv_transpose", (1, 16, 8, 8), 16, k2, "tiny", "quick", stride=2)
 
 
-def _maxima(op: str) -> Iterator[Layer]:
-    """max_pool and avg_pool: the same windows."""
+def _maxima(op: str, *quick: str, calls: int | None = None) -> Iterator[Layer]:
+    """max_pool and avg_pool: the same windows; with tags of large windows, and calls of a tiny one, of their own."""
     k2, k3 = (2, 2), (3, 3)
     yield _pool(op, "resnet/3x3_s2", (1, 64, 112, 112), "quick", kernel=k3, stride=2, padding=1)
     yield _pool(op, "resnet/3x3_s2_b32", (32, 64, 112, 112), "beyond", kernel=k3, stride=2, padding=1)
@@ -222,7 +228,6 @@ def _maxima(op: str) -> Iterator[Layer]:
     yield _pool(op, "vgg/last_2x2_b32", (32, 512, 14, 14), kernel=k2)
     yield _pool(op, "inception/3x3_s1", (1, 192, 35, 35), kernel=k3, stride=1, padding=1)
     yield _pool(op, "unet/2x2", (1, 64, 256, 256), kernel=k2)
-    quick = ("quick",) if op == "max_pool" else ()
     yield _pool(op, "window/5x5", (1, 16, 128, 128), "window5", *quick, kernel=(5, 5), stride=1, padding=2)
     yield _pool(op, "window/31x31", (1, 16, 128, 128), "window31", *quick, kernel=(31, 31), stride=1, padding=15)
     yield _pool(op, "large/2x2", (8, 64, 256, 256), "beyond", kernel=k2)
@@ -233,13 +238,12 @@ def _maxima(op: str) -> Iterator[Layer]:
     yield _pool(op, "video/3x3x3_s2", (1, 64, 8, 56, 56), kernel=(3, 3, 3), stride=2, padding=1)
     yield _pool(op, "video/1x2x2", (1, 64, 8, 56, 56), kernel=(1, 2, 2))
     yield _pool(op, "lattice/4d", (1, 8, 12, 12, 12, 12), kernel=(2, 2, 2, 2))
-    calls = 10_000 if op == "max_pool" else None
     yield _pool(op, f"tiny/{op}", (1, 16, 8, 8), "tiny", "quick", calls=calls, kernel=k2)
 
 
 def _pools() -> Iterator[Layer]:
     k2, k3 = (2, 2), (3, 3)
-    yield from _maxima("max_pool")
+    yield from _maxima("max_pool", "quick", calls=10_000)
     yield _pool("max_pool", "yolo/sppf_5x5", (1, 256, 20, 20), kernel=(5, 5), stride=1, padding=2)
     yield _pool("max_pool", "yolo/spp_13x13", (1, 512, 13, 13), kernel=(13, 13), stride=1, padding=6)
     yield _pool("max_pool", "dilated/3x3_rate2", (1, 64, 64, 64), kernel=k3, stride=1, padding=1, dilation=2)
@@ -279,7 +283,20 @@ def _pools() -> Iterator[Layer]:
         yield _pool(op, "video/8x28x28", (1, 128, 8, 28, 28))
 
 
-LAYERS: tuple[Layer, ...] = (*_convolutions(), *_transposed(), *_pools())
+def _usual(kind: type[Windowed]) -> Iterator[Layer]:
+    """Of a pool with kernels that has no layers of its own: the windows of the first network."""
+    usual: dict[str, tuple[Shape, dict[str, Any]]] = {
+        "sliding": ((1, 64, 112, 112), {"kernel": (3, 3), "stride": 2, "padding": 1}),
+        "bins": ((1, 512, 14, 14), {"output_size": (7, 7)}),
+        "whole": ((1, 512, 7, 7), {}),
+    }
+    x, options = usual[kind.windows]
+    yield _pool(kind.name, "resnet/usual", x, "quick", **{**options, **kind.needed})
+
+
+NAMED: tuple[Layer, ...] = (*_convolutions(), *_transposed(), *_pools())
+_OTHERS = [k for k in ALL if KERNEL.has(k) and not k.weighted and k.name not in {layer.op for layer in NAMED}]
+LAYERS: tuple[Layer, ...] = (*NAMED, *(layer for kind in _OTHERS for layer in _usual(kind)))
 OPS: tuple[str, ...] = tuple(dict.fromkeys(layer.op for layer in LAYERS))
 
 

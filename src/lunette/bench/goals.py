@@ -9,6 +9,7 @@ from lunette.bench.figures import COMPILE, GRAD_CHAIN, JVP_CHAIN, OVERHEAD
 from lunette.bench.networks import GRADIENT, JVP_ALL, JVP_X
 from lunette.bench.result import Result, Run, mean
 from lunette.bench.with_jax import LOGADDEXP
+from lunette.ops import KINDS
 
 TORCH, LAST, JAX, ORT, OPENVINO = "PyTorch", "PyTorch channels-last", "JAX", "ONNX Runtime", "OpenVINO"
 COMPILED = "torch.compile"
@@ -194,7 +195,7 @@ def _overhead(results: Sequence[Result]) -> Goal:
 
 def _double(results: Sequence[Result]) -> Iterator[Goal]:
     for op in dict.fromkeys(r.op for r in results):
-        pool = not op.startswith("conv")
+        pool = not KINDS[op].weighted
         for direction in dict.fromkeys(r.direction for r in results):
             chosen = _of(results, op, direction)
             name = f"float64 {op} {direction if direction == 'forward' else direction.upper()}"

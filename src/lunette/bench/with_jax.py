@@ -112,57 +112,90 @@ def _read(value: Any) -> list[Any]:
     return [np.asarray(a) for a in (value if isinstance(value, tuple) else (value,))]
 
 
-def functions(jax: Any, problem: Problem) -> Iterator[tuple[str, Function]]:
-    """Names and functions of the operands."""
-    jnp, lax, layer = jax.numpy, jax.lax, problem.layer
-    op, options = layer.op, layer.options
-    space = tuple(range(-layer.d, 0))
-    dtype = np.dtype(problem.dtype).type
+Ways = Iterator[tuple[str, Function]]
 
-    if op == "global_avg_pool":
-        yield "", lambda x: jnp.mean(x, space, keepdims=True)
-        return
-    if op == "global_max_pool":
-        yield "", lambda x: jnp.max(x, space, keepdims=True)
-        return
-    at = _divided(problem) if op.startswith("adaptive") else numbers(problem)
-    pads = list(zip(at.lo, at.hi, strict=True))
 
-    def reduced(x: Any, start: float, f: Function) -> Any:
+class _Asked:
+    """What JAX is asked: its modules, the numbers of the windows, and the sum or maximum of each."""
+
+    def __init__(self, jax: Any, problem: Problem) -> None:
+        self.jnp, self.lax, self.layer = jax.numpy, jax.lax, problem.layer
+        self.options = problem.layer.options
+        self.dtype = np.dtype(problem.dtype).type
+        bins = self.layer.kind.windows == "bins"
+        self.at = _divided(problem) if bins else numbers(problem)
+        self.pads = list(zip(self.at.lo, self.at.hi, strict=True))
+
+    def reduced(self, x: Any, start: float, f: Function) -> Any:
         """A window over the space of x, absent cells being `start`."""
-        one = (1, 1)
-        return lax.reduce_window(
-            x, dtype(start), f, one + at.kernel, one + at.stride, [(0, 0), (0, 0), *pads], None, one + at.dilation
-        )
-
-    match op:
-        case "conv":
-            yield "", _conv(lax, at, options.get("groups", 1))
-        case "conv_transpose":
-            yield "", _conv_transpose(jnp, lax, at, options.get("groups", 1))
-        case "max_pool" | "adaptive_max_pool":
-            yield "", lambda x: reduced(x, -np.inf, lax.max)
-        case "avg_pool" | "adaptive_avg_pool":
-            if options.get("count_include_pad", True):
-                yield "", lambda x: reduced(x, 0, lax.add) / dtype(prod(at.kernel))
-            else:
-                yield "", lambda x: reduced(x, 0, lax.add) / reduced(jnp.ones_like(x), 0, lax.add)
-        case "lp_pool":
-            p = options["p"]
-            if p == 2:
-                yield "", lambda x: jnp.sqrt(reduced(x * x, 0, lax.add))
-            else:
-                yield "", lambda x: reduced(jnp.abs(x) ** p, 0, lax.add) ** dtype(1 / p)
-        case "smooth_max_pool":
-            counted = options.get("count_include_pad", True)  # padding counts as cells of zero: make them so
-            zeros = [(0, 0), (0, 0), *pads] if counted else [(0, 0)] * (2 + layer.d)
-            pads = [(0, 0)] * layer.d if counted else pads
-            yield from _smooth(jnp, lax, dtype(options["beta"]), lambda x: jnp.pad(x, zeros), reduced)
-        case _:
-            raise Absent(f"no adapter for {op}")
+        at, one = self.at, (1, 1)
+        pads = [(0, 0), (0, 0), *self.pads]
+        sizes = (one + at.kernel, one + at.stride, pads, None, one + at.dilation)
+        return self.lax.reduce_window(x, self.dtype(start), f, *sizes)
 
 
-def _smooth(jnp: Any, lax: Any, beta: Any, padded: Function, reduced: Function) -> Iterator[tuple[str, Function]]:
+def functions(jax: Any, problem: Problem) -> Ways:
+    """Names and functions of the operands."""
+    op, space = problem.layer.op, tuple(range(-problem.layer.d, 0))
+    if op in WHOLE:
+        named = getattr(jax.numpy, WHOLE[op])
+        yield "", lambda x: named(x, space, keepdims=True)
+    elif op in ADAPTERS:
+        yield from ADAPTERS[op](_Asked(jax, problem))
+    else:
+        raise Absent(f"no adapter for {op}")
+
+
+def _convolution(asked: _Asked) -> Ways:
+    yield "", _conv(asked.lax, asked.at, asked.options.get("groups", 1))
+
+
+def _transposed(asked: _Asked) -> Ways:
+    yield "", _conv_transpose(asked.jnp, asked.lax, asked.at, asked.options.get("groups", 1))
+
+
+def _maximum(asked: _Asked) -> Ways:
+    yield "", lambda x: asked.reduced(x, -np.inf, asked.lax.max)
+
+
+def _average(asked: _Asked) -> Ways:
+    reduced, add = asked.reduced, asked.lax.add
+    if asked.options.get("count_include_pad", True):
+        yield "", lambda x: reduced(x, 0, add) / asked.dtype(prod(asked.at.kernel))
+    else:
+        yield "", lambda x: reduced(x, 0, add) / reduced(asked.jnp.ones_like(x), 0, add)
+
+
+def _norm(asked: _Asked) -> Ways:
+    p, jnp, add = asked.options["p"], asked.jnp, asked.lax.add
+    if p == 2:
+        yield "", lambda x: jnp.sqrt(asked.reduced(x * x, 0, add))
+    else:
+        yield "", lambda x: asked.reduced(jnp.abs(x) ** p, 0, add) ** asked.dtype(1 / p)
+
+
+def _smooth_maximum(asked: _Asked) -> Ways:
+    zeros = [(0, 0)] * (2 + asked.layer.d)
+    if asked.options.get("count_include_pad", True):  # padding counts as cells of zero: make them so
+        zeros[2:], asked.pads = asked.pads, zeros[2:]
+    beta = asked.dtype(asked.options["beta"])
+    yield from _smooth(asked.jnp, asked.lax, beta, lambda x: asked.jnp.pad(x, zeros), asked.reduced)
+
+
+WHOLE = {"global_avg_pool": "mean", "global_max_pool": "max"}
+ADAPTERS: dict[str, Callable[[_Asked], Ways]] = {
+    "conv": _convolution,
+    "conv_transpose": _transposed,
+    "max_pool": _maximum,
+    "avg_pool": _average,
+    "smooth_max_pool": _smooth_maximum,
+    "lp_pool": _norm,
+    "adaptive_avg_pool": _average,
+    "adaptive_max_pool": _maximum,
+}
+
+
+def _smooth(jnp: Any, lax: Any, beta: Any, padded: Function, reduced: Function) -> Ways:
     def shifted(x: Any) -> Any:
         m = lax.stop_gradient(jnp.max(x))
         return m + jnp.log(reduced(jnp.exp(beta * (padded(x) - m)), 0, lax.add)) / beta

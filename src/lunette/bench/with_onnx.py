@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lunette.bench.cases import Data, Problem
 from lunette.bench.networks import Feed, NetworkProblem
-from lunette.bench.peers import Absent, Peer, Way, numbers
+from lunette.bench.peers import Absent, Numbers, Peer, Way, numbers
 from lunette.number import Array
 
 INFERENCE = "inference only: no derivatives"
@@ -120,31 +120,39 @@ class Tools:
 
 def _node(problem: Problem) -> tuple[str, dict[str, Any]]:
     layer = problem.layer
-    op, options = layer.op, layer.options
     if problem.direction != "forward":
         raise Absent(INFERENCE)
-    if op.startswith("global"):
-        return {"global_avg_pool": "GlobalAveragePool", "global_max_pool": "GlobalMaxPool"}[op], {}
-    if op.startswith("adaptive"):
+    if layer.kind.windows == "bins":
         raise Absent("ONNX has no adaptive pooling")
-    if op == "smooth_max_pool":
-        raise Absent("ONNX has no smooth maximum over windows")
+    if layer.op not in NODES:
+        raise Absent(f"ONNX has no {layer.op}")
+    name, attributes = NODES[layer.op]
+    if layer.kind.windows == "whole":
+        return name, {}
     at = numbers(problem)
     window = {"kernel_shape": at.kernel, "strides": at.stride, "pads": (*at.lo, *at.hi)}
-    match op:
-        case "conv":
-            return "Conv", {**window, "dilations": at.dilation, "group": options.get("groups", 1)}
-        case "conv_transpose":
-            more = {"dilations": at.dilation, "group": options.get("groups", 1), "output_padding": at.more}
-            return "ConvTranspose", {**window, **more}
-        case "max_pool":
-            return "MaxPool", {**window, "dilations": at.dilation}
-        case "avg_pool":
-            return "AveragePool", {**window, "count_include_pad": int(options.get("count_include_pad", True))}
-        case "lp_pool":
-            return "LpPool", {**window, "p": int(options["p"])}
-        case _:
-            raise Absent(f"no adapter for {op}")
+    return name, {**window, **attributes(at, layer.options)}
+
+
+NODES: dict[str, tuple[str, Callable[[Numbers, Mapping[str, Any]], dict[str, Any]]]] = {
+    "conv": ("Conv", lambda at, options: {"dilations": at.dilation, "group": options.get("groups", 1)}),
+    "conv_transpose": (
+        "ConvTranspose",
+        lambda at, options: {
+            "dilations": at.dilation,
+            "group": options.get("groups", 1),
+            "output_padding": at.more,
+        },
+    ),
+    "max_pool": ("MaxPool", lambda at, options: {"dilations": at.dilation}),
+    "avg_pool": (
+        "AveragePool",
+        lambda at, options: {"count_include_pad": int(options.get("count_include_pad", True))},
+    ),
+    "lp_pool": ("LpPool", lambda at, options: {"p": int(options["p"])}),
+    "global_avg_pool": ("GlobalAveragePool", lambda at, options: {}),
+    "global_max_pool": ("GlobalMaxPool", lambda at, options: {}),
+}
 
 
 class OnnxRuntime(Peer):
@@ -187,7 +195,7 @@ class OpenVino(Peer):
     def ways(self, problem: Problem, data: Data) -> list[Way]:
         if problem.dtype == "float64":
             raise Absent("computes float64 in float32")
-        if problem.direction == "forward" and problem.layer.op.startswith("adaptive"):
+        if problem.direction == "forward" and problem.layer.kind.windows == "bins":
             read = self._adaptive(problem)
         else:
             read = self.core.read_model(model(problem, data), b"")
@@ -215,6 +223,6 @@ class OpenVino(Peer):
         opset = importlib.import_module("openvino.opset8")
         x = opset.parameter(problem.layer.shapes[0], np.dtype(problem.dtype).type)
         size = np.array(problem.layer.resolved.out[2:], np.int64)
-        indices = ("i32",) if problem.layer.op == "adaptive_max_pool" else ()
+        indices = ("i32",) if problem.layer.kind.selects else ()
         pool = getattr(opset, problem.layer.op)(x, size, *indices)
         return self.ov.Model([pool.output(0)], [x])

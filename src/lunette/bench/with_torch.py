@@ -221,62 +221,91 @@ class Tools:
 # ---- each operator
 
 
-def functions(torch: Any, problem: Problem) -> Iterator[tuple[str, Function]]:
+Ways = Iterator[tuple[str, Function]]
+
+
+def functions(torch: Any, problem: Problem) -> Ways:
     """Names and functions of the operands: what PyTorch has, or the compositions it takes."""
-    F, layer = torch.nn.functional, problem.layer  # noqa: N806
-    d, op, options = layer.d, layer.op, layer.options
-    space = tuple(range(-d, 0))
-
-    def named(name: str) -> Function:
-        found: Function | None = getattr(F, f"{name}{d}d", None)
-        if found is None:
-            raise Absent(f"PyTorch has no {name} with {d} spatial axes")
-        return found
-
-    match op:
-        case "global_avg_pool":
-            yield "mean", lambda x: x.mean(space, keepdim=True)
-            if d <= 3:
-                yield "adaptive_avg_pool", lambda x: getattr(F, f"adaptive_avg_pool{d}d")(x, 1)
-            return
-        case "global_max_pool":
-            yield "amax", lambda x: x.amax(space, keepdim=True)
-            if d <= 3:
-                yield "adaptive_max_pool", lambda x: getattr(F, f"adaptive_max_pool{d}d")(x, 1)
-            return
-        case "adaptive_avg_pool" | "adaptive_max_pool":
-            pool, size = named(op), layer.resolved.out[2:]
-            yield "", lambda x: pool(x, size)
-            return
-        case _:
-            at = numbers(problem)
-    match op:
-        case "conv":
-            conv, groups = named("conv"), options.get("groups", 1)
-            yield "", lambda x, w, b=None: conv(x, w, b, at.stride, at.padding, at.dilation, groups)
-        case "conv_transpose":
-            up, groups = named("conv_transpose"), options.get("groups", 1)
-            yield "", lambda x, w, b=None: up(x, w, b, at.stride, at.padding, at.more, groups, at.dilation)
-        case "max_pool":
-            pool = named("max_pool")
-            yield "", lambda x: pool(x, at.kernel, at.stride, at.padding, at.dilation)
-        case "avg_pool":
-            pool, counted = named("avg_pool"), options.get("count_include_pad", True)
-            yield "", lambda x: pool(x, at.kernel, at.stride, at.padding, False, counted)
-        case "lp_pool":
-            pool, p = named("lp_pool"), options["p"]
-            if any(at.lo + at.hi):
-                raise Absent("PyTorch's lp_pool has no padding")
-            # PyTorch takes powers of x itself: |x| makes odd powers mean the same
-            kernel, stride = (at.kernel, at.stride) if d > 1 else (at.kernel[0], at.stride[0])
-            yield "", lambda x: pool(x if p % 2 == 0 else x.abs(), p, kernel, stride)
-        case "smooth_max_pool":
-            yield from _smooth(torch, at, d, options["beta"], options.get("count_include_pad", True))
-        case _:
-            raise Absent(f"no adapter for {op}")
+    if problem.layer.op not in ADAPTERS:
+        raise Absent(f"no adapter for {problem.layer.op}")
+    yield from ADAPTERS[problem.layer.op](torch, problem)
 
 
-def _smooth(torch: Any, at: Numbers, d: int, beta: float, counted: bool) -> Iterator[tuple[str, Function]]:
+def _named(torch: Any, problem: Problem, name: str) -> Function:
+    d = problem.layer.d
+    found: Function | None = getattr(torch.nn.functional, f"{name}{d}d", None)
+    if found is None:
+        raise Absent(f"PyTorch has no {name} with {d} spatial axes")
+    return found
+
+
+def _whole(method: str, adaptive: str) -> Callable[[Any, Problem], Ways]:
+    def ways(torch: Any, problem: Problem) -> Ways:
+        d = problem.layer.d
+        space = tuple(range(-d, 0))
+        yield method, lambda x: getattr(x, method)(space, keepdim=True)
+        if d <= 3:
+            yield adaptive, lambda x: getattr(torch.nn.functional, f"{adaptive}{d}d")(x, 1)
+
+    return ways
+
+
+def _bins(torch: Any, problem: Problem) -> Ways:
+    pool, size = _named(torch, problem, problem.layer.op), problem.layer.resolved.out[2:]
+    yield "", lambda x: pool(x, size)
+
+
+def _conv(torch: Any, problem: Problem) -> Ways:
+    at, conv, groups = numbers(problem), _named(torch, problem, "conv"), problem.layer.options.get("groups", 1)
+    yield "", lambda x, w, b=None: conv(x, w, b, at.stride, at.padding, at.dilation, groups)
+
+
+def _conv_transpose(torch: Any, problem: Problem) -> Ways:
+    at, up, groups = numbers(problem), _named(torch, problem, "conv_transpose"), problem.layer.options.get("groups", 1)
+    yield "", lambda x, w, b=None: up(x, w, b, at.stride, at.padding, at.more, groups, at.dilation)
+
+
+def _max_pool(torch: Any, problem: Problem) -> Ways:
+    at, pool = numbers(problem), _named(torch, problem, "max_pool")
+    yield "", lambda x: pool(x, at.kernel, at.stride, at.padding, at.dilation)
+
+
+def _avg_pool(torch: Any, problem: Problem) -> Ways:
+    at, pool = numbers(problem), _named(torch, problem, "avg_pool")
+    counted = problem.layer.options.get("count_include_pad", True)
+    yield "", lambda x: pool(x, at.kernel, at.stride, at.padding, False, counted)
+
+
+def _lp_pool(torch: Any, problem: Problem) -> Ways:
+    at, pool, p = numbers(problem), _named(torch, problem, "lp_pool"), problem.layer.options["p"]
+    if any(at.lo + at.hi):
+        raise Absent("PyTorch's lp_pool has no padding")
+    # PyTorch takes powers of x itself: |x| makes odd powers mean the same
+    kernel, stride = (at.kernel, at.stride) if problem.layer.d > 1 else (at.kernel[0], at.stride[0])
+    yield "", lambda x: pool(x if p % 2 == 0 else x.abs(), p, kernel, stride)
+
+
+def _smooth_max_pool(torch: Any, problem: Problem) -> Ways:
+    options = problem.layer.options
+    counted = options.get("count_include_pad", True)
+    return _smooth(torch, numbers(problem), problem.layer.d, options["beta"], counted)
+
+
+ADAPTERS: dict[str, Callable[[Any, Problem], Ways]] = {
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "max_pool": _max_pool,
+    "avg_pool": _avg_pool,
+    "smooth_max_pool": _smooth_max_pool,
+    "lp_pool": _lp_pool,
+    "adaptive_avg_pool": _bins,
+    "adaptive_max_pool": _bins,
+    "global_avg_pool": _whole("mean", "adaptive_avg_pool"),
+    "global_max_pool": _whole("amax", "adaptive_max_pool"),
+}
+
+
+def _smooth(torch: Any, at: Numbers, d: int, beta: float, counted: bool) -> Ways:
     """Compositions of log-sum-exp. The shifted ones lose windows far below the greatest cell; this data has none."""
     F = torch.nn.functional  # noqa: N806
     pads = [n for lo, hi in zip(reversed(at.lo), reversed(at.hi), strict=True) for n in (lo, hi)]

@@ -19,15 +19,12 @@ from lunette.array import output_shape
 from lunette.conform.data import DTYPES, cells
 from lunette.errors import LunetteError
 from lunette.number import Array
-from lunette.op import Op
-from lunette.ops import ALL
+from lunette.op import parameters_of
+from lunette.ops import ALL, KINDS, Windowed, avg_pool
 from lunette.window import Shape, axes_told
 
 LAYOUTS = ("contiguous", "channels_last", "strided")
 MODES = ("forward", "indices", "jvp", "vjp")
-EMPTY_RULES = frozenset({"M1", "A1", "S2"})
-"""The rules that refuse a window without cells."""
-KINDS: dict[str, type[Op]] = {kind.name: kind for kind in ALL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,13 @@ class Case:
     """Cells spelled out, array by array, once they have been reduced; otherwise `data` and `seed` make them."""
 
     @property
-    def kind(self) -> type[Op]:
+    def kind(self) -> type[Windowed]:
         return KINDS[self.op]
+
+    def option(self, name: str) -> Any:
+        """An option, or what it is where it is left out; None if the operator has none of that name."""
+        parameter = parameters_of(ALL[self.kind]).get(name)
+        return self.options.get(name, None if parameter is None else parameter.default)
 
     @cached_property
     def d(self) -> int:
@@ -98,10 +100,14 @@ class Case:
         try:
             return output_shape(self.op, *self.shapes, **options)
         except LunetteError as error:
-            if error.rule not in EMPTY_RULES:
+            if not self.is_empty(error):
                 return None
         window = {n: v for n, v in options.items() if n in ("kernel", "stride", "padding", "dilation", "ceil_mode")}
-        return output_shape("avg_pool", self.shapes[0], **window, spatial=self.d)  # sizes without the rule of cells
+        return output_shape(avg_pool, self.shapes[0], **window, spatial=self.d)  # sizes without the rule of cells
+
+    def is_empty(self, refusal: LunetteError) -> bool:
+        """Whether the operator refuses because a window holds no cell of the input."""
+        return refusal.rule == self.kind.refuses_empty
 
     @cached_property
     def misses(self) -> bool:
@@ -109,7 +115,7 @@ class Case:
         try:
             output_shape(self.op, *self.shapes, **dict(self.options))
         except LunetteError as error:
-            return error.rule in EMPTY_RULES
+            return self.is_empty(error)
         return False
 
     @property

@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 
 from lunette._native import SUM_BLOCK
-from lunette.array import output_shape
+from lunette.array import output_shape, vjp_of
+from lunette.conform.allowance import is_analytic, run_lunette, terms
 from lunette.conform.case import Case, Data
 from lunette.conform.data import DTYPES, limits
 from lunette.conform.result import Verdict
-from lunette.conform.truth import ANALYTIC, FUNCTIONS, SELECTING, VJP, Truth, names, run_lunette, terms
+from lunette.conform.truth import Truth, names
 from lunette.errors import LunetteError
 from lunette.number import Array
+from lunette.ops import ALL, AvgPool, adaptive_max_pool, avg_pool, global_max_pool, lp_pool
 
 RULES: dict[str, str] = {
     "size rule": "out = floor((n + lo + hi - span)/stride) + 1; with ceil_mode one more if it hangs over the padded "
@@ -77,6 +79,7 @@ assert RULES.keys() == WHY.keys()
 
 
 WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode")
+avg_pool_vjp = vjp_of(avg_pool, AvgPool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +114,17 @@ def _absent(case: Case, data: Data, fault: Fault) -> bool:
     """NaN where zeros that stand for padding, or for cropped results, met an infinite factor."""
     special = any(not np.isfinite(a).all() for a in data.primals)
     bad = np.isnan(fault.got) & ~np.isnan(fault.right)
-    return case.op.startswith("conv") and special and bool(bad[fault.wrong].all()) and _over_the_border(case)
+    return case.kind.weighted and special and bool(bad[fault.wrong].all()) and _over_the_border(case)
 
 
 def _zeros_around(case: Case, data: Data, fault: Fault) -> bool:
-    """A maximum that saw zeros in the place of padding."""
-    if case.op != "max_pool" or fault.name != "y" or not bool(_border(case)[fault.wrong].all()):
+    """A maximum, or its like, that saw zeros in the place of padding."""
+    joins = case.kind.joins
+    if joins is None or fault.name != "y" or not bool(_border(case)[fault.wrong].all()):
         return False
     right = fault.right[fault.wrong]
-    return bool((fault.got[fault.wrong] == np.maximum(right, 0)).all() and (right < 0).all())
+    other = joins(right, 0)
+    return bool((fault.got[fault.wrong] == other).all() and (other != right).all())
 
 
 def _signed_zero(case: Case, data: Data, fault: Fault) -> bool:
@@ -130,7 +135,7 @@ def _sign(case: Case, data: Data, fault: Fault) -> bool:
     """A p-norm of powers that kept their sign: the value is what they give, or a derivative where there are such."""
     p = float(case.options.get("p", 2))
     x = data.primals[0].astype(np.float64)
-    if case.op != "lp_pool" or p in (2, 4, np.inf) or not _all_hold(case, fault, x < 0):
+    if not case.kind.powers or p in (2, 4, np.inf) or not _all_hold(case, fault, x < 0):
         return False
     if case.mode in ("jvp", "vjp"):
         return not _some_hold(case, fault, np.isnan(x))
@@ -148,7 +153,7 @@ def _signed_norm(case: Case, x: Array, p: float) -> Array:
     """A p-norm of powers that keep their sign."""
     options = {n: v for n, v in case.options.items() if n in WINDOW}
     with np.errstate(all="ignore"):
-        return np.asarray(FUNCTIONS["avg_pool"](x**p, **options, divisor=1) ** (1 / p))
+        return np.asarray(avg_pool(x**p, **options, divisor=1) ** (1 / p))
 
 
 def _nan(case: Case, data: Data, fault: Fault) -> bool:
@@ -172,12 +177,12 @@ def _infinity(case: Case, data: Data, fault: Fault) -> bool:
 
 def _derivative_of_a_sum(case: Case) -> bool:
     """The derivative of an average does not depend on x."""
-    return case.mode in ("jvp", "vjp") and "avg" in case.op
+    return case.mode in ("jvp", "vjp") and case.kind.linear_in == (0,)
 
 
 def _overflow(case: Case, data: Data, fault: Fault) -> bool:
     """Finite cells and a finite result, but not for the backend."""
-    if case.op == "lp_pool" and case.mode in ("jvp", "vjp"):
+    if case.kind.powers and case.mode in ("jvp", "vjp"):
         return _powers_overflow(case, data, fault)
     bad = ~np.isfinite(fault.got) & np.isfinite(fault.right) & fault.wrong
     largest = max((float(np.abs(a).max(initial=0)) for a in data.primals), default=0.0)
@@ -191,21 +196,21 @@ def _powers_overflow(case: Case, data: Data, fault: Fault) -> bool:
     if not np.isfinite(x).all() or p == np.inf:
         return False
     with np.errstate(all="ignore"):
-        beyond = FUNCTIONS["avg_pool"](np.abs(x) ** p, **options, divisor=1) > float(limits(DTYPES[case.dtype]).max)
+        beyond = avg_pool(np.abs(x) ** p, **options, divisor=1) > float(limits(DTYPES[case.dtype]).max)
         if case.mode == "vjp":
-            beyond = VJP["avg_pool"]((x,), beyond.astype(np.float64), **options)[0] > 0
+            beyond = avg_pool_vjp((x,), beyond.astype(np.float64), **options)[0] > 0
     return bool(beyond[fault.wrong].all())
 
 
 def _underflow(case: Case, data: Data, fault: Fault) -> bool:
     """Flushed cells or powers: the answer is zero, or the data are that small."""
     least = float(limits(DTYPES[case.dtype]).tiny)
-    if case.op in SELECTING and _as_if_flushed(case, data, fault, least):
+    if case.kind.exact and _as_if_flushed(case, data, fault, least):
         return True
     x = np.abs(data.primals[0].astype(np.float64))
     small = (x > 0) & (x < least**0.3)
     got, right = np.abs(fault.got.astype(np.float64))[fault.wrong], np.abs(fault.right)[fault.wrong]
-    lost = got <= right if case.op in ANALYTIC else got == 0
+    lost = got <= right if is_analytic(case.kind) else got == 0
     return fault.name != "index" and bool(small.any()) and bool(lost.all())
 
 
@@ -225,7 +230,7 @@ def _as_if_flushed(case: Case, data: Data, fault: Fault, least: float) -> bool:
 
 def _tie(case: Case, data: Data, fault: Fault) -> bool:
     """The cell at the index is as great as the winner; or a derivative where the winner is not alone."""
-    if case.op not in SELECTING:
+    if not case.kind.selects:
         return False
     if fault.name == "index":
         return bool((_cells_at(data, fault.right) == _cells_at(data, fault.got)).all())
@@ -236,23 +241,23 @@ def _tie(case: Case, data: Data, fault: Fault) -> bool:
 
 def _at_zero(case: Case, data: Data, fault: Fault) -> bool:
     """The derivative of a norm that is zero: 0, as every direction leads up."""
-    if case.op != "lp_pool" or case.mode != "jvp":
+    if not case.kind.powers or case.mode != "jvp":
         return False
     return not bool(_touched(case, data.primals[0].astype(np.float64) != 0)[fault.wrong].any())
 
 
 def _divisor(case: Case, data: Data, fault: Fault) -> bool:
     """Every wrong value is the right one times a ratio of two window counts."""
-    if case.op not in ("avg_pool", "lp_pool") or not _over_the_border(case):
+    if not (case.kind.averages or case.kind.powers) or not _over_the_border(case):
         return False
     if case.mode == "vjp":  # only cells that windows over the border read
         options = {n: v for n, v in case.options.items() if n in WINDOW}
-        reach = VJP["avg_pool"]((np.ones(case.shapes[0]),), _border(case).astype(np.float64), **options)[0]
+        reach = avg_pool_vjp((np.ones(case.shapes[0]),), _border(case).astype(np.float64), **options)[0]
         return bool((reach > 0)[fault.wrong].all())
     got, p = fault.got.astype(np.float64)[fault.wrong], float(case.options.get("p", 2))
     if _by_counts(case, got, fault.right[fault.wrong], p):
         return True
-    signed = case.op == "lp_pool" and case.mode == "forward" and p != np.inf  # two mistakes at once
+    signed = case.kind.powers and case.mode == "forward" and p != np.inf  # two mistakes at once
     return signed and _by_counts(case, got, _signed_norm(case, data.primals[0].astype(np.float64), p)[fault.wrong], p)
 
 
@@ -260,7 +265,7 @@ def _by_counts(case: Case, got: Array, right: Array, p: float) -> bool:
     """Whether values, or their powers, differ by ratios of two counts of cells."""
     with np.errstate(all="ignore"):
         ratio = got / right
-        ratio = np.abs(ratio) ** p if case.op == "lp_pool" else ratio
+        ratio = np.abs(ratio) ** p if case.kind.powers else ratio
     ratio = ratio[np.isfinite(ratio) & (ratio != 0)]
     cells = prod(case.per_axis("kernel"))
     if not ratio.size:
@@ -275,7 +280,7 @@ def _by_counts(case: Case, got: Array, right: Array, p: float) -> bool:
 
 def _accumulation(case: Case, data: Data, fault: Fault) -> bool:
     """A running sum in the dtype explains the error, and a blocked one does not."""
-    if case.op in SELECTING:
+    if case.kind.selects:
         return False
     t = terms(case, fault.name)
     u = float(limits(DTYPES[case.dtype]).eps) / 2
@@ -299,9 +304,8 @@ def _precision(case: Case, data: Data, fault: Fault) -> bool:
 
 
 def _padding(case: Case, data: Data, fault: Fault) -> bool:
-    if case.mode == "vjp" or "pool" not in case.op or "kernel" not in case.options:
-        return case.op.startswith("conv") and case.mode != "vjp" and bool(_border(case)[fault.wrong].all())
-    return bool(_border(case)[fault.wrong].all())
+    reaches = case.kind.windows in ("sliding", "transposed")
+    return case.mode != "vjp" and reaches and bool(_border(case)[fault.wrong].all())
 
 
 def _index(case: Case, data: Data, fault: Fault) -> bool:
@@ -357,13 +361,13 @@ def _some_hold(case: Case, fault: Fault, cells: Array) -> bool:
 def _touched(case: Case, cells: Array) -> Array:
     """The output cells whose window holds one of these cells."""
     marks = cells.astype(np.float64)
-    if case.op.startswith("conv"):
-        reached = FUNCTIONS[case.op](marks, np.ones(case.shapes[1]), **case.options)
-    elif "kernel" in case.options:
-        reached = FUNCTIONS["lp_pool"](marks, **{n: v for n, v in case.options.items() if n in WINDOW}, p=np.inf)
+    if case.kind.weighted:
+        reached = ALL[case.kind](marks, np.ones(case.shapes[1]), **case.options)
+    elif case.kind.windows == "sliding":
+        reached = lp_pool(marks, **{n: v for n, v in case.options.items() if n in WINDOW}, p=np.inf)
     else:
         plain = {n: v for n, v in case.options.items() if n in ("output_size", "spatial", "keepdims")}
-        reached = FUNCTIONS[case.op.replace("avg", "max")](marks, **plain)
+        reached = (adaptive_max_pool if case.kind.windows == "bins" else global_max_pool)(marks, **plain)
     return np.asarray(reached > 0)
 
 
@@ -383,12 +387,12 @@ def _border(case: Case) -> Array:
     shape = case.output
     if not _over_the_border(case):
         return np.zeros(shape, bool)
-    if case.op == "conv_transpose":
+    if case.kind.windows == "transposed":
         return np.ones(shape, bool)
     options = {n: v for n, v in case.options.items() if n in ("stride", "padding", "dilation", "ceil_mode")}
     kernel = case.per_axis("kernel")
     options["stride"] = case.per_axis("stride")
-    count = FUNCTIONS["avg_pool"](np.ones((1, *case.space)), kernel, **options, divisor=1)
+    count = avg_pool(np.ones((1, *case.space)), kernel, **options, divisor=1)
     return np.broadcast_to((count < prod(kernel))[0], shape)
 
 

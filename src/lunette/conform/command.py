@@ -89,15 +89,17 @@ def _measured(
     journal: Path | None,
     scheduler: str | None,
 ) -> Report:
-    from lunette.conform.case import KINDS, MODES
+    from lunette.conform.case import MODES
+    from lunette.ops import KINDS
 
     for given, words, option in ((ops, KINDS, "--op"), (modes, MODES, "--mode")):
         for word in given or ():
             if word not in words:
                 hint = meant(word, words, "")
                 raise typer.BadParameter(f"{word} is not among {', '.join(words)}. {hint}".rstrip(), param_hint=option)
+    from lunette.conform.ask import run_batch
     from lunette.conform.cluster import Cluster
-    from lunette.conform.run import run, run_batch
+    from lunette.conform.run import run
 
     with Bar(backend) as bar:
         return run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lunette.conform.backends import Backend
-from lunette.conform.case import EMPTY_RULES, Case
+from lunette.conform.case import Case
 from lunette.conform.classify import RULES, WHY
 from lunette.conform.data import DTYPES
 from lunette.conform.judge import as_right, brief
@@ -12,6 +12,8 @@ from lunette.conform.result import Finding, Outcome
 from lunette.conform.truth import names, truth
 from lunette.errors import LunetteError
 from lunette.explain import explain
+from lunette.op import parameters_of
+from lunette.ops import ALL, LpPool
 
 WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode", "count_include_pad", "divisor", "output_padding")
 MOST_CELLS = 2**20
@@ -56,18 +58,16 @@ def expected(backend: Backend, case: Case) -> str:
 def drawing(case: Case) -> str:
     """What `lunette explain` shows; windows without cells are drawn as those of a p-norm, which may be empty."""
     options = {n: v for n, v in case.options.items() if n in WINDOW}
-    if case.op.startswith("conv"):
+    if case.kind.weighted:
         options["kernel"] = case.shapes[1][2:]
-    if "output_size" in case.options:
-        options["output_size"] = case.options["output_size"]
-    if case.op.startswith("global"):
+    if case.kind.windows == "whole":
         options["spatial"] = case.d
-    if case.op == "smooth_max_pool":
-        options["beta"] = case.options["beta"]
+    needed = {n for n, p in parameters_of(ALL[case.kind]).items() if p.default is p.empty}
+    given = {n: v for n, v in case.options.items() if n in needed}
     try:
-        return str(explain(case.op, case.space, **options))
+        return str(explain(case.op, case.space, **{**given, **options}))
     except LunetteError as refusal:
-        if refusal.rule not in EMPTY_RULES:
+        if not case.is_empty(refusal):
             return f"no window: {refusal}"
-    plain = {n: v for n, v in options.items() if n not in ("beta", "count_include_pad", "divisor")}
-    return str(explain("lp_pool", case.space, **plain)).replace("lp_pool", case.op, 1)
+    plain = {n: v for n, v in options.items() if n in parameters_of(ALL[LpPool])}
+    return str(explain(LpPool, case.space, **plain)).replace(LpPool.name, case.op, 1)

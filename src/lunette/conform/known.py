@@ -18,23 +18,24 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lunette.conform.case import KINDS, MODES, Case
+from lunette.conform.case import MODES, Case
 from lunette.conform.classify import RULES
 from lunette.conform.data import DTYPES
 from lunette.conform.isa import SETS
 from lunette.conform.result import FAILURES, Outcome
 from lunette.errors import ArgumentError, meant, shown
+from lunette.ops import KINDS
 
 FOLDER = Path(__file__).parent / "known"
 FIELDS = ("name", "ops", "kinds", "verdicts", "modes", "dtypes", "ranks", "message", "isa", "reason", "example")
 NEEDED = ("name", "ops", "kinds", "reason", "example")
-NAMES = {
-    "ops": tuple(KINDS),
+NAMES: Mapping[str, Collection[str]] = {
+    "ops": KINDS,
     "kinds": tuple(RULES),
     "verdicts": tuple(sorted(FAILURES)),
     "modes": MODES,
@@ -107,7 +108,10 @@ def _line(line: Mapping[str, Any]) -> Known:
     for name, words in NAMES.items():
         given = line.get(name, [])
         if not isinstance(given, list) or (name in NEEDED and not given):
-            got, hint = f"{shown(line['name'])} with {name} = {shown(given)}", f'Write {name} = ["{words[0]}"].'
+            got, hint = (
+                f"{shown(line['name'])} with {name} = {shown(given)}",
+                f'Write {name} = ["{next(iter(words))}"].',
+            )
             raise ArgumentError("V3", f"{name} as a list of names", got, hint, who="conform")
         for word in given:
             if word not in words:

@@ -1,4 +1,4 @@
-"""What may be asked of a run: one name or several, whole numbers in their ranges. Rules V4, V6 and V9."""
+"""What may be asked of a run: one name or several, whole numbers in their ranges. Rules V4, V6, V9 and V10."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from lunette.conform.allowance import is_analytic, rule_of
 from lunette.conform.backends import Backend
-from lunette.conform.case import KINDS
 from lunette.conform.data import DTYPES
 from lunette.errors import ArgumentError, meant, shown
+from lunette.ops import KINDS
 
 RANKS = (1, 2, 3, 4)
 
@@ -22,13 +23,15 @@ def several(given: Any) -> tuple[Any, ...]:
 
 
 def operators(backend: Backend, ops: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Rule V4."""
+    """Rules V4 and V10."""
     chosen = several(ops) if ops else backend.space.ops
     for op in chosen:
         if op not in KINDS or op not in backend.space.ops:
             need = f"operators that {backend.name} has: {', '.join(backend.space.ops)}"
             hint = meant(op, backend.space.ops, "Leave ops out to ask for all of them.")
             raise ArgumentError("V4", need, shown(op), hint, who="conform")
+        if is_analytic(KINDS[op]):
+            rule_of(KINDS[op])
     return tuple(dict.fromkeys(chosen))
 
 

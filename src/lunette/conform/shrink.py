@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from inspect import Parameter
 from math import isfinite, prod
 from typing import Any
 
 from lunette.conform.case import Case
 from lunette.conform.result import Outcome, Verdict
+from lunette.op import parameters_of
+from lunette.ops import ALL
 from lunette.window import Shape
 
 Try = Callable[[Case], Outcome | None]
@@ -31,6 +34,8 @@ DEFAULTS: dict[str, Any] = {
     "divisor": (None,),
     "keepdims": (True,),
 }
+SHRUNK = frozenset({*DEFAULTS, *ROWS, "ties", "p", "spatial", "beta"})
+"""The options of lunette's own operators: each has its way to become simpler, or none."""
 
 
 def shrink(outcome: Outcome, attempt: Try, tries: int = 260) -> Outcome:
@@ -156,7 +161,7 @@ def _fewer(case: Case) -> Iterator[Case]:
         yield replace(case, shapes=(x, w))
     groups = case.options.get("groups", 1)
     plain = {n: v for n, v in case.options.items() if n != "groups"}
-    transposed = case.op == "conv_transpose"
+    transposed = case.kind.windows == "transposed"
     ins, outs = x[c] // groups, (w[1] if transposed else w[0] // groups)
     for q, i, o in ((1, ins, outs), (groups, min(ins, 1), outs), (groups, ins, min(outs, 1)), (groups, ins - 1, outs)):
         if (q, i, o) == (groups, ins, outs) or i < min(ins, 1):
@@ -182,6 +187,10 @@ def _options(case: Case) -> Iterator[Case]:
         yield replace(case, options={**options, "p": 1.0})
     if options.get("p", 1) not in (1, 2, 3):
         yield replace(case, options={**options, "p": 2.0})
+    for name, value in options.items():  # whatever else an operator of another package has
+        usual = parameters_of(ALL[case.kind])[name].default
+        if name not in SHRUNK and usual is not Parameter.empty and value != usual:
+            yield replace(case, options={n: v for n, v in options.items() if n != name})
 
 
 def _smaller(case: Case) -> Iterator[Case]:

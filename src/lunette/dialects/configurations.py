@@ -8,41 +8,31 @@ from itertools import product
 from typing import Any, Final
 
 from lunette.dialects.dialect import Words
-from lunette.dialects.meaning import CONVOLUTIONS
+from lunette.op import parameters_of
+from lunette.ops import ALL, KINDS, Windowed
 from lunette.window import Shape
 
 LEFT_OUT: Final = "left out"
-_STRIDE = (1, 2, 3)
-_PADDING = (LEFT_OUT, 1, 2, ((0, 1),), ((1, 0),), "same", "same_lower", "valid")
-_DILATION = (LEFT_OUT, 2)
-_POOL = {
+WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
     "kernel": (1, 2, 3),
-    "stride": (LEFT_OUT, *_STRIDE),
-    "padding": _PADDING,
-    "dilation": _DILATION,
+    "stride": (LEFT_OUT, 1, 2, 3),
+    "padding": (LEFT_OUT, 1, 2, ((0, 1),), ((1, 0),), "same", "same_lower", "valid"),
+    "dilation": (LEFT_OUT, 2),
     "ceil_mode": (LEFT_OUT, True),
-}
-_CONV = {
-    "kernel": (1, 2, 3),
-    "stride": _STRIDE,
-    "padding": _PADDING,
-    "dilation": _DILATION,
-}
-WORDS: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
-    "conv": _CONV,
-    "conv_transpose": {**_CONV, "output_padding": (LEFT_OUT, 1)},
-    "max_pool": _POOL,
-    "avg_pool": {
-        **_POOL,
-        "count_include_pad divisor": ((LEFT_OUT, LEFT_OUT), (True, LEFT_OUT), (False, LEFT_OUT), (LEFT_OUT, 5)),
-    },
-    "lp_pool": {**_POOL, "p": (2, 1, LEFT_OUT)},
-    "adaptive_avg_pool": {"output_size": (1, 2, 3, 4, 5)},
-    "adaptive_max_pool": {"output_size": (1, 2, 3, 4, 5)},
-    "global_avg_pool": {"keepdims": (LEFT_OUT, True, False)},
-    "global_max_pool": {"keepdims": (LEFT_OUT, True, False)},
+    "count_include_pad divisor": ((LEFT_OUT, LEFT_OUT), (True, LEFT_OUT), (False, LEFT_OUT), (LEFT_OUT, 5)),
+    "p": (2, 1, LEFT_OUT),
+    "output_padding": (LEFT_OUT, 1),
+    "output_size": (1, 2, 3, 4, 5),
+    "keepdims": (LEFT_OUT, True, False),
 }
 """What each option may be, or several together. Options that are not named are always left out."""
+
+
+def words_of(kind: type[Windowed]) -> dict[str, tuple[Any, ...]]:
+    """Those of an operator; where a stride that is left out is 1, that is no case of its own."""
+    has = {*parameters_of(ALL[kind]), *(("kernel",) if kind.weighted else ())}
+    told = {names: values for names, values in WORDS.items() if has.issuperset(names.split())}
+    return told | ({"stride": WORDS["stride"][1:]} if kind.weighted else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +42,11 @@ class Configuration:
     op: str
     n: int
     told: tuple[tuple[str, Any], ...]
+
+    @property
+    def kind(self) -> type[Windowed]:
+        """The operator."""
+        return KINDS[self.op]
 
     @property
     def size(self) -> tuple[int, ...]:
@@ -74,15 +69,15 @@ class Configuration:
         """The options for d axes."""
         words = {}
         for option, value in self.told:
-            if value is LEFT_OUT or (option == "kernel" and self.op in CONVOLUTIONS):
+            if value is LEFT_OUT or (option == "kernel" and self.kind.weighted):
                 continue
             words[option] = _on_axes(option, value, d)
-        return words | ({"spatial": d} if self.op.startswith("global") else {})
+        return words | ({"spatial": d} if self.kind.windows == "whole" else {})
 
     def shapes(self, d: int) -> tuple[Shape, ...]:
         """Those of x and w, one sample and one channel."""
         x = (1, 1, self.n, *(1,) * (d - 1))
-        return (x, (1, 1, dict(self.told)["kernel"], *(1,) * (d - 1))) if self.op in CONVOLUTIONS else (x,)
+        return (x, (1, 1, dict(self.told)["kernel"], *(1,) * (d - 1))) if self.kind.weighted else (x,)
 
     def __str__(self) -> str:
         told = ", ".join(f"{o}={v!r}" for o, v in self.told if v is not LEFT_OUT)
@@ -93,7 +88,7 @@ def configurations(op: str, largest: int) -> Iterator[Configuration]:
     """All there are, on inputs of 1 to `largest` cells."""
     columns = [
         [tuple(zip(names.split(), v if " " in names else (v,), strict=True)) for v in values]
-        for names, values in WORDS[op].items()
+        for names, values in words_of(KINDS[op]).items()
     ]
     for n, *told in product(range(1, largest + 1), *columns):
         yield Configuration(op, n, tuple(pair for pairs in told for pair in pairs))

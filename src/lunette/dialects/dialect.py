@@ -27,8 +27,6 @@ from typing import Any
 
 from lunette.array import lookup
 from lunette.dialects.meaning import (
-    CONVOLUTIONS,
-    SLIDING,
     Corners,
     Meaning,
     Setting,
@@ -42,6 +40,7 @@ from lunette.dialects.meaning import (
 )
 from lunette.errors import ArgumentError, DTypeError, LunetteError, error_context, meant, shown
 from lunette.op import parameters_of
+from lunette.ops import ALL, KINDS, Windowed
 from lunette.window import padding_pairs, padding_rule, per_axis
 
 Arguments = Mapping[str, Any]
@@ -192,7 +191,7 @@ class Dialect(ABC):
 
     def rank(self, op: str, shapes: Shapes, arguments: Arguments, lead: int) -> int:
         """How many axes are spatial: as many as x has behind its batch and channel axes."""
-        return rank_of(op, shapes, {}, lead) if op in CONVOLUTIONS else len(shapes[0] or ()) - lead
+        return rank_of(op, shapes, {}, lead) if KINDS[op].weighted else len(shapes[0] or ()) - lead
 
     def heard(self, op: str, shapes: Shapes, arguments: Arguments, d: int) -> Setting:
         """The arguments in lunette's words. Rule DI2."""
@@ -211,7 +210,7 @@ class Dialect(ABC):
         given = dict(function.fixed) | options
         names = [n for n in parameters_of(lookup(op)[0]) if n not in SILENT]
         full = {n: given[n] for n in names if n in given}
-        wide = (*shapes, *(None,) * (3 - len(shapes))) if op in CONVOLUTIONS else tuple(shapes)
+        wide = (*shapes, *(None,) * (3 - len(shapes))) if KINDS[op].weighted else tuple(shapes)
         return Setting(op, wide, d, full)
 
     @abstractmethod
@@ -224,6 +223,12 @@ class Dialect(ABC):
             need = f"an operator that {self.name} has: {', '.join(self.functions)}"
             raise ArgumentError("DI1", need, op, "Compose it of others, or take another dialect.")
         return self.functions[op]
+
+    def kind(self, op: str) -> type[Windowed]:
+        """The operator, if the dialect has it."""
+        with error_context(f"{self.name} {op}"):
+            self.function(op)
+        return KINDS[op]
 
     # ---- the other way: words, and what says what is meant
 
@@ -285,33 +290,38 @@ class Dialect(ABC):
         op, options = wanted.op, dict(wanted.options)
         if (window := sliding(wanted)) is not None:
             yield op, options
-            op = op.removeprefix("adaptive_").removeprefix("global_")
+            op = sliding_form(wanted.kind).name
             told = {n: v for n, v in options.items() if n == "return_indices"}
             options = {"kernel": sizes(window, "kernel"), "stride": sizes(window, "stride"), "padding": 0, **told}
         paddings = [options]
-        if wanted.op in SLIDING or op == "conv":
+        if wanted.kind.windows == "sliding":
             paddings += [trimmed(wanted)]
-        if op in SLIDING or op == "conv":
+        if KINDS[op].windows == "sliding":
             ceil = {"ceil_mode": False} if "ceil_mode" in options else {}
             paddings += [{**options, "padding": name, **ceil} for name in ("same", "same_lower", "valid")]
         for step in steps(wanted):
             yield from ((op, {**told, **step, **by}) for told in paddings for by in divisors(op, options))
 
 
+def sliding_form(kind: type[Windowed]) -> type[Windowed]:
+    """The operator with a kernel that one with bins is made from, or itself."""
+    return next((k for k in ALL if k in kind.__mro__ and k.windows == "sliding"), kind)
+
+
 def steps(wanted: Meaning) -> list[Words]:
     """Words for strides and dilations that come to the same: none where there is nothing to step over."""
-    if wanted.op not in SLIDING and wanted.op not in CONVOLUTIONS:
+    if wanted.kind.windows in ("bins", "whole"):
         return [{}]
     given = wanted.options
     flat = tuple(1 if k == 1 else s for k, s in zip(wanted.kernel, given["dilation"], strict=True))
     once = tuple(1 if m == 1 else s for m, s in zip(wanted.out, given["stride"], strict=True))
     found: list[Words] = [{}, {"dilation": flat}] if flat != given["dilation"] else [{}]
-    return found if once == given["stride"] or wanted.op == "conv_transpose" else [*found, {"stride": once}]
+    return found if once == given["stride"] or wanted.kind.windows == "transposed" else [*found, {"stride": once}]
 
 
 def divisors(op: str, options: Words) -> list[Words]:
     """Words for the divisor of an average that may come to the same."""
-    if op != "avg_pool":
+    if not (KINDS[op].averages and KINDS[op].slides()):
         return [{}]
     whole = prod(options["kernel"])
     return [

@@ -17,14 +17,15 @@ from itertools import zip_longest
 from typing import Any, overload
 
 from lunette.array import lookup
-from lunette.dialects.configurations import ALTERNATIVES, WORDS, Configuration, configurations
+from lunette.dialects.configurations import ALTERNATIVES, Configuration, configurations
 from lunette.dialects.dialect import Call, Dialect, Unsaid
 from lunette.dialects.meaning import Meaning
 from lunette.errors import ArgumentError, LunetteError, shown
 from lunette.explain import Explanation
+from lunette.ops import KINDS
 from lunette.window import Shape, Window, integer
 
-KINDS: Mapping[str, str] = {
+WAYS: Mapping[str, str] = {
     "size": "another number of windows",
     "taps": "windows in other places",
     "divisor": "averages divided by other numbers",
@@ -95,7 +96,7 @@ class Difference:
 
     op: str
     kind: str
-    """One of KINDS."""
+    """One of WAYS."""
     options: tuple[str, ...]
     """A smallest set of options that it takes."""
     count: int
@@ -115,7 +116,7 @@ class Difference:
     def _lines(self) -> Iterator[str]:
         needed = f" with {', '.join(self.options)}" if self.options else ""
         many = f": {self.count:,} configuration{'s' * (self.count > 1)}" if self.example else ""
-        yield f"{self.op}: {self.kind} ({KINDS[self.kind]}){needed}{many}"
+        yield f"{self.op}: {self.kind} ({WAYS[self.kind]}){needed}{many}"
         first, second = self.answers
         width = max(len(first.dialect), len(second.dialect))
         if self.example is None:
@@ -243,7 +244,7 @@ def compared(first: Dialect, second: Dialect, op: str, largest: int) -> tuple[li
             options = tuple(sorted(needed))
             pair = (answers_[0], answers_[1])
             classes.append(Difference(op, kind, options, len(own), example, pair, None, instead, into))
-    order = list(KINDS)
+    order = list(WAYS)
     classes.sort(key=lambda c: (order.index(c.kind), len(c.options), c.options))
     return [*classes, *corners(first, second, op)], tried
 
@@ -262,7 +263,7 @@ def translated(
 
 def corners(first: Dialect, second: Dialect, op: str) -> Iterator[Difference]:
     """Ties, NaN and indices: no configuration changes them."""
-    if "max_pool" not in op:
+    if not KINDS[op].selects:
         return
     mine, theirs = first.corners.get(op), second.corners.get(op)
     for kind in ("ties", "nan", "index"):
@@ -282,7 +283,7 @@ def rank(first: Dialect, second: Dialect, op: str) -> int:
 
 def shared(first: Dialect, second: Dialect, op: str | None) -> tuple[str, ...]:
     """Rule DI6."""
-    both = tuple(o for o in WORDS if o in first.functions and o in second.functions)
+    both = tuple(o for o in KINDS if o in first.functions and o in second.functions)
     if op is None:
         return both
     name = lookup(op)[1].name

@@ -94,13 +94,13 @@ class Equinox(Dialect):
     def read(self, setting: Setting, arguments: Arguments) -> Meaning:
         """The windows of jax.lax, with more padding in ceil mode."""
         corners = self.corners.get(setting.op, Corners())
-        if "pool" in setting.op and not 1 <= setting.d <= 3:
+        if not setting.kind.weighted and not 1 <= setting.d <= 3:
             raise ArgumentError("EQ4", "1, 2 or 3 spatial axes", f"{setting.d}", "eqx.nn.Pool has any number.")
-        if setting.op.startswith("adaptive"):
+        if setting.kind.windows == "bins":
             return partition(setting, corners)
-        if "pool" in setting.op:
+        if setting.slides:
             return pooled(setting, corners)
-        return with_no_windows(transposed(setting) if setting.op == "conv_transpose" else setting, corners)
+        return with_no_windows(transposed(setting) if setting.kind.windows == "transposed" else setting, corners)
 
 
 def pooled(setting: Setting, corners: Corners) -> Meaning:
@@ -121,7 +121,7 @@ def pooled(setting: Setting, corners: Corners) -> Meaning:
 def partition(setting: Setting, corners: Corners) -> Meaning:
     """Bins that do not overlap."""
     window = Window(tuple(map(Parts, setting.options["output_size"])))
-    divisor = Divisor("present", window) if "avg" in setting.op else None
+    divisor = Divisor("present", window) if setting.kind.averages else None
     out = window.out(setting.space)
     return Meaning(setting.op, setting.space, window, out, {"output_size": out}, divisor, corners)
 

@@ -22,18 +22,9 @@ from dataclasses import replace
 from typing import Any
 
 from lunette.dialects.dialect import REQUIRED, Arguments, Call, Dialect, Function, Word, Words, check_length, ints
-from lunette.dialects.meaning import (
-    CONVOLUTIONS,
-    SLIDING,
-    Corners,
-    Meaning,
-    Setting,
-    Shapes,
-    meaning_of,
-    rank_of,
-    spans,
-)
+from lunette.dialects.meaning import Corners, Meaning, Setting, Shapes, meaning_of, rank_of, spans
 from lunette.errors import ArgumentError, ShapeError, shown
+from lunette.ops import KINDS
 from lunette.window import integer, is_sequence, padding_pairs, padding_rule, per_axis
 
 NAMES = {"VALID": "valid", "SAME": "same", "SAME_LOWER": "same_lower"}
@@ -141,14 +132,12 @@ class Jax(Dialect):
 
     def spell(self, op: str, shapes: Shapes, options: Words, *, lead: int = 2) -> Call:
         """Entries for the axes in front of space; raw padding; the divisor."""
-        d = rank_of(op, shapes, options, lead)
-        divisor = (
-            {n: v for n, v in options.items() if n in ("count_include_pad", "divisor")} if op == "avg_pool" else {}
-        )
+        kind, d = self.kind(op), rank_of(op, shapes, options, lead)
+        divisor = {n: v for n, v in options.items() if kind.averages and n in ("count_include_pad", "divisor")}
         apart = {*divisor, *(("output_padding",) if in_cells(op, options) else ())}
         call = super().spell(op, shapes, {n: v for n, v in options.items() if n not in apart}, lead=lead)
         said = dict(call.arguments)
-        if op in SLIDING:
+        if kind.slides():
             assert shapes[0] is not None
             front = len(shapes[0]) - d
             said |= {n: (*(1,) * front, *said[n]) for n in PER_AXIS if n in said}
@@ -156,7 +145,7 @@ class Jax(Dialect):
                 said["padding"] = (*((0, 0),) * front, *said["padding"])
             if divisor:
                 said["divide_by"] = divide_by(**divisor)
-        if op == "conv_transpose" and not isinstance(said.get("padding", ""), str):
+        if kind.windows == "transposed" and not isinstance(said.get("padding", ""), str):
             said["padding"] = raw(said["padding"], shapes, options, d)
         return replace(call, arguments=said)
 
@@ -165,7 +154,7 @@ class Jax(Dialect):
     def heard(self, op: str, shapes: Shapes, arguments: Arguments, d: int) -> Setting:
         """Without the entries for the axes in front of space."""
         told = dict(arguments)
-        if op in SLIDING:
+        if KINDS[op].slides():
             assert shapes[0] is not None
             front = len(shapes[0]) - d
             told |= {n: told[n][front:] for n in PER_AXIS if is_sequence(told.get(n))}
@@ -176,19 +165,19 @@ class Jax(Dialect):
     def read(self, setting: Setting, arguments: Arguments) -> Meaning:
         """Lunette's windows; an output of size 0 where there are none."""
         corners = self.corners.get(setting.op, Corners())
-        if setting.op in CONVOLUTIONS and len(setting.x) != setting.d + 2:
+        if setting.kind.weighted and len(setting.x) != setting.d + 2:
             got = f"x.shape={setting.x}"
             raise ArgumentError("JX3", f"x of {setting.d + 2} axes, one of them the batch", got, "Take jax.vmap.")
-        if setting.op == "conv_transpose":
+        if setting.kind.windows == "transposed":
             setting = transposed(setting)
-        if setting.op == "avg_pool":
+        if setting.kind.averages and setting.slides:
             setting = replace(setting, options={**setting.options, **divided(arguments.get("divide_by", "kernel"))})
         return with_no_windows(setting, corners)
 
 
 def with_no_windows(setting: Setting, corners: Corners) -> Meaning:
     """Lunette's meaning, but where an axis has no window the size is 0."""
-    if setting.op not in (*SLIDING, *CONVOLUTIONS):
+    if setting.kind.windows in ("bins", "whole"):
         return meaning_of(setting, corners)
     out = tuple(windows(a, n) for a, n in zip(setting.window.axes, setting.space, strict=True))
     return meaning_of(setting, corners, out=out if 0 in out else None)
@@ -204,7 +193,7 @@ def windows(axis: Any, n: int) -> int:
 
 def in_cells(op: str, options: Words) -> bool:
     """Whether output_padding can be said: together with padding in cells."""
-    return op == "conv_transpose" and not isinstance(options.get("padding", 0), str)
+    return KINDS[op].windows == "transposed" and not isinstance(options.get("padding", 0), str)
 
 
 def divide_by(count_include_pad: bool = True, divisor: Any = None) -> Any:

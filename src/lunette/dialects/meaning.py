@@ -12,12 +12,10 @@ from typing import Any, Literal
 from lunette.array import lookup
 from lunette.errors import LunetteError, ShapeError, shown
 from lunette.op import named_request, parameters_of
+from lunette.ops import KINDS, Windowed
 from lunette.window import Axis, Bins, Cell, Geometry, Shape, Window, axes_told, per_axis
 
 Shapes = Sequence[Shape | None]
-
-SLIDING = ("max_pool", "avg_pool", "smooth_max_pool", "lp_pool")
-CONVOLUTIONS = ("conv", "conv_transpose")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,11 @@ class Meaning:
     corners: Corners = field(default=Corners(), compare=False)
     departures: tuple[str, ...] = ()
     """In what the dialect differs from ln.<op>(**options) on some values, a sentence each."""
+
+    @property
+    def kind(self) -> type[Windowed]:
+        """The operator."""
+        return KINDS[self.op]
 
     def cells(self) -> Iterator[Cell]:
         """Every output cell, in row-major order."""
@@ -132,6 +135,16 @@ class Setting:
     options: Mapping[str, Any]
 
     @property
+    def kind(self) -> type[Windowed]:
+        """The operator."""
+        return KINDS[self.op]
+
+    @property
+    def slides(self) -> bool:
+        """Whether it is a pool with a kernel."""
+        return self.kind.slides()
+
+    @property
     def x(self) -> Shape:
         """The shape of x."""
         x = self.shapes[0]
@@ -151,7 +164,7 @@ class Setting:
     @cached_property
     def kernel(self) -> Shape:
         """The sizes of the window."""
-        if self.op in CONVOLUTIONS:
+        if self.kind.weighted:
             w = self.shapes[1]
             assert w is not None
             return w[2:]
@@ -171,31 +184,29 @@ class Setting:
     @cached_property
     def window(self) -> Window:
         """What lunette reads; its sizes are not checked."""
-        given = self.options
-        if self.op in SLIDING or self.op == "conv":
+        given, windows = self.options, self.kind.windows
+        if windows == "sliding":
             ceil = given.get("ceil_mode", False)
             return Window.sliding(self.space, self.kernel, given["stride"], given["padding"], given["dilation"], ceil)
-        if self.op == "conv_transpose":
+        if windows == "transposed":
             shared = (given["stride"], given["padding"], given["dilation"], given["output_padding"])
             return Window.transposed(self.d, self.kernel, *shared)
-        if self.op.startswith("adaptive"):
-            return Window.bins(self.space, given["output_size"])
-        return Window.whole(self.d)
+        return Window.bins(self.space, given["output_size"]) if windows == "bins" else Window.whole(self.d)
 
     def explicit(self, window: Window) -> dict[str, Any]:
         """The options with one entry per axis and padding in cells."""
         given = {n: v for n, v in self.options.items() if n not in ("spatial", "arithmetic")}
         axes: Any = window.axes
-        if self.op.startswith("adaptive"):
+        if self.kind.windows == "bins":
             return given | {"output_size": tuple(a.m for a in axes)}
-        if self.op not in SLIDING and self.op not in CONVOLUTIONS:
+        if self.kind.windows == "whole":
             return given | {"spatial": self.d}
         given |= {"stride": self.stride, "dilation": self.dilation, "padding": tuple((a.lo, a.hi) for a in axes)}
-        if self.op == "conv_transpose":
+        if self.kind.windows == "transposed":
             given["output_padding"] = tuple(a.output_padding for a in axes)
         if "ceil_mode" in given:
             given["ceil_mode"] = any(a.ceil for a in axes)
-        return given if self.op in CONVOLUTIONS else given | {"kernel": self.kernel}
+        return given if self.kind.weighted else given | {"kernel": self.kernel}
 
 
 def spans(setting: Setting) -> tuple[int, ...]:
@@ -205,7 +216,7 @@ def spans(setting: Setting) -> tuple[int, ...]:
 
 def rank_of(op: str, shapes: Shapes, options: Mapping[str, Any], lead: int) -> int:
     """How many axes are spatial."""
-    if op in CONVOLUTIONS:
+    if op in KINDS and KINDS[op].weighted:
         if len(shapes) < 2 or shapes[1] is None or len(shapes[1]) < 2:
             raise ShapeError("C1", "the shapes of x and of w", f"{shown(shapes)}", "w.ndim is d + 2.")
         return len(shapes[1]) - 2
@@ -234,7 +245,7 @@ LUNETTE_CORNERS = Corners(
 
 def divisor_of(setting: Setting, window: Window, rule: Any = None) -> Divisor | None:
     """Lunette's divisor rule for its options, or another one."""
-    if "avg_pool" not in setting.op:
+    if not setting.kind.averages:
         return None
     given = setting.options
     if rule is None:
@@ -258,7 +269,7 @@ def meaning_of(
     meaning = Meaning(setting.op, space, window, out or (), options, divisor, corners, tuple(departures))
     if out is None or (out == sizes_or_none(window, space) and not whole):
         return replace(meaning, out=window.out(space))
-    if min(out, default=1) < 1 or setting.op not in SLIDING:
+    if min(out, default=1) < 1 or not setting.slides:
         return meaning
     return replace(meaning, options=trimmed(meaning))
 

@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import Any
 
 from lunette.dialects.dialect import REQUIRED, Arguments, Dialect, Function, Word, flag_as_int, int_as_flag, ints
-from lunette.dialects.meaning import SLIDING, Corners, Meaning, Setting, meaning_of
+from lunette.dialects.meaning import Corners, Meaning, Setting, meaning_of
 from lunette.errors import ArgumentError, ShapeError, shown
 from lunette.window import Axis, integer, padding_pairs, padding_rule, per_axis
 
@@ -135,9 +135,9 @@ class Onnx(Dialect):
         if auto != "NOTSET":
             ceil = {"ceil_mode": False} if "ceil_mode" in setting.options else {}  # it has no effect on these sizes
             setting = replace(setting, options={**setting.options, "padding": NAMES[auto], **ceil})
-        if setting.op == "conv_transpose":
+        if setting.kind.windows == "transposed":
             return meaning_of(self.cropped(setting, auto, arguments.get("output_shape")), corners)
-        if setting.op in SLIDING:
+        if setting.slides:
             return self.pooled(setting, corners)
         return meaning_of(setting, corners)
 

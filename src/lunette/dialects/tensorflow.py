@@ -35,7 +35,7 @@ from lunette.dialects.dialect import (
     ints,
     unless_none,
 )
-from lunette.dialects.meaning import SLIDING, Corners, Meaning, Setting, Shapes, meaning_of, setting_of, spans
+from lunette.dialects.meaning import Corners, Meaning, Setting, Shapes, meaning_of, setting_of, spans
 from lunette.errors import ArgumentError, ShapeError, shown
 from lunette.window import padding_pairs, padding_rule
 
@@ -50,7 +50,7 @@ MAX_FIXED = {"ceil_mode": False, "dilation": 1}
 
 def check_rank(setting: Setting) -> None:
     """Rule TF1."""
-    if not 1 <= setting.d <= 3 and not setting.op.startswith("global"):
+    if not 1 <= setting.d <= 3 and setting.kind.windows != "whole":
         raise ArgumentError("TF1", "1, 2 or 3 spatial axes", f"{setting.d}", "There are no functions of other ranks.")
 
 
@@ -114,7 +114,7 @@ class TensorFlow(Dialect):
 
     def spell(self, op: str, shapes: Shapes, options: Words, *, lead: int = 2) -> Call:
         """A transposed convolution is told the shape of its result, channels last."""
-        if op != "conv_transpose":
+        if self.kind(op).windows != "transposed":
             return super().spell(op, shapes, options, lead=lead)
         setting = setting_of(op, shapes, {n: v for n, v in options.items() if n != "output_shape"}, lead)
         told = {n: v for n, v in options.items() if n not in ("output_padding", "output_shape")}
@@ -127,7 +127,7 @@ class TensorFlow(Dialect):
     def wordings(self, wanted: Meaning) -> Iterator[tuple[str, Words]]:
         """What is cropped may be what a named padding crops at that size."""
         yield from super().wordings(wanted)
-        if wanted.op == "conv_transpose":
+        if wanted.kind.windows == "transposed":
             for name in ("same", "valid"):
                 more = {"padding": name, "output_padding": 0, "output_shape": wanted.out}
                 yield wanted.op, {**wanted.options, **more}
@@ -136,10 +136,10 @@ class TensorFlow(Dialect):
         """Lunette's windows."""
         check_rank(setting)
         check_cells(self.function(setting.op).name.format(d=setting.d), setting)
-        if setting.op == "conv":
-            setting = grouped(setting)
-        if setting.op == "conv_transpose":
+        if setting.kind.windows == "transposed":
             setting = gradient(setting, between_ends(arguments["output_shape"], setting.d))
+        elif setting.kind.weighted:
+            setting = grouped(setting)
         return meaning_of(setting, self.corners.get(setting.op, Corners()))
 
 
@@ -150,7 +150,7 @@ def check_cells(function: str, setting: Setting) -> None:
         return
     if function not in IN_CELLS:
         raise ArgumentError("TF2", f'padding "SAME" or "VALID" in {function}', f"padding={padding}", "Pad x yourself.")
-    if setting.op in SLIDING and any(max(p) > k for p, k in zip(padding, setting.kernel, strict=True)):
+    if setting.slides and any(max(p) > k for p, k in zip(padding, setting.kernel, strict=True)):
         got = f"padding={padding}, ksize={setting.kernel}"
         raise ArgumentError("TF3", "padding of at most the window", got, "Larger padding makes empty windows.")
 
@@ -228,9 +228,9 @@ class Keras(Dialect):
     def wordings(self, wanted: Meaning) -> Iterator[tuple[str, Words]]:
         """Without output_padding, or with as much as says the size."""
         yield from super().wordings(wanted)
-        if wanted.op == "conv":
+        if wanted.kind.weighted and wanted.kind.windows == "sliding":
             yield wanted.op, {**wanted.options, "padding": "causal"}
-        if wanted.op != "conv_transpose":
+        if wanted.kind.windows != "transposed":
             return
         for name in ("same", "valid"):
             yield wanted.op, {**wanted.options, "padding": name, "output_padding": None}
@@ -244,16 +244,17 @@ class Keras(Dialect):
         """Lunette's windows, or those of a transposed convolution with Keras's own crop."""
         check_rank(setting)
         padding = setting.options.get("padding", "valid")
-        causal = padding == "causal" and setting.op == "conv" and setting.d == 1
+        convolves = setting.kind.weighted and setting.kind.windows == "sliding"
+        causal = padding == "causal" and convolves and setting.d == 1
         if padding not in ("valid", "same") and not causal:
             got = f"padding={shown(padding)}"
             raise ArgumentError("KE3", 'padding "valid" or "same", or "causal" in Conv1D', got, "Pad x yourself.")
-        if setting.op in ("conv", "conv_transpose") and max(setting.stride) > 1 and max(setting.dilation) > 1:
+        if setting.kind.weighted and max(setting.stride) > 1 and max(setting.dilation) > 1:
             got = f"strides={setting.stride}, dilation_rate={setting.dilation}"
             raise ArgumentError("KE1", "strides 1 or dilation_rate 1", got, "One of them only.")
         if causal:
             setting = replace(setting, options={**setting.options, "padding": ((spans(setting)[0] - 1, 0),)})
-        if setting.op == "conv_transpose":
+        if setting.kind.windows == "transposed":
             setting = keras_crop(setting)
         return meaning_of(setting, self.corners.get(setting.op, Corners()))
 

@@ -32,7 +32,7 @@ from lunette.dialects.dialect import (
     ints,
     unless_none,
 )
-from lunette.dialects.meaning import CONVOLUTIONS, SLIDING, Corners, Meaning, Setting, divisor_of, meaning_of, sizes
+from lunette.dialects.meaning import Corners, Meaning, Setting, divisor_of, meaning_of, sizes
 from lunette.errors import ArgumentError, ShapeError, shown
 from lunette.window import Bins, Window, integer, is_sequence, padding_pairs
 
@@ -133,10 +133,10 @@ class Torch(Dialect):
         """As much padding at the end as at the start may make no further window, or be added to the result again."""
         yield from super().wordings(wanted)
         axes: Any = wanted.window.axes
-        if wanted.op not in (*SLIDING, *CONVOLUTIONS) or all(a.lo == a.hi for a in axes):
+        if wanted.kind.windows in ("bins", "whole") or all(a.lo == a.hi for a in axes):
             return
         even: dict[str, Any] = {"padding": sizes(wanted.window, "lo")}
-        if wanted.op == "conv_transpose":
+        if wanted.kind.windows == "transposed":
             even["output_padding"] = tuple(a.output_padding + a.lo - a.hi for a in axes)
         yield wanted.op, {**wanted.options, **even}
 
@@ -149,14 +149,14 @@ class Torch(Dialect):
         if setting.d == 1 and (divisor := arguments.get("divisor_override")) is not None:
             got = f"divisor_override={shown(divisor)}"
             raise ArgumentError("PT6", "no divisor_override in avg_pool1d", got, "Take avg_pool2d on one row.")
-        if setting.op.startswith("adaptive"):
+        if setting.kind.windows == "bins":
             return adaptive(setting, corners)
         return meaning_of(setting, corners, departures(setting))
 
 
 def check_rank(setting: Setting) -> None:
     """Rule PT1; reductions over all the space have any rank."""
-    if not 1 <= setting.d <= 3 and not setting.op.startswith("global"):
+    if not 1 <= setting.d <= 3 and setting.kind.windows != "whole":
         raise ArgumentError("PT1", "1, 2 or 3 spatial axes", f"{setting.d}", "torch has no functions of other ranks.")
 
 
@@ -164,24 +164,27 @@ def check_padding(setting: Setting) -> None:
     """Rules PT2 to PT4."""
     padding = setting.options.get("padding", 0)
     if isinstance(padding, str):
-        if setting.op != "conv" or padding not in ("same", "valid"):
+        takes_names = setting.kind.weighted and setting.kind.windows == "sliding"
+        if not takes_names or padding not in ("same", "valid"):
             raise ArgumentError("PT4", "padding in cells", f'padding="{padding}"', "Only convolutions take names.")
         if padding == "same" and set(setting.stride) - {1}:
             raise ArgumentError("PT4", 'stride 1 with padding="same"', f"stride={setting.stride}", "Pad x yourself.")
         return
     pads = symmetric(padding, setting.d)
-    if setting.op in SLIDING and any(2 * p > k for p, k in zip(pads, setting.kernel, strict=True)):
+    if setting.slides and any(2 * p > k for p, k in zip(pads, setting.kernel, strict=True)):
         got = f"padding={pads}, kernel_size={setting.kernel}"
         raise ArgumentError("PT3", "padding of at most half of the kernel", got, "Pad x with -inf or 0 first.")
 
 
 def check_sizes(setting: Setting) -> None:
     """Rules PT5 and PT7."""
-    if setting.op in (*SLIDING, *CONVOLUTIONS) and 0 in setting.space:
+    kind = setting.kind
+    if kind.windows in ("sliding", "transposed") and 0 in setting.space:
         raise ShapeError("PT5", "spatial sizes >= 1", f"x.shape={setting.x}", "Only batches may be empty.")
-    if "pool" in setting.op and setting.op != "global_avg_pool" and setting.channels == 0:
+    takes_no_channels = kind.weighted or (kind.averages and kind.windows == "whole")
+    if not takes_no_channels and setting.channels == 0:
         raise ShapeError("PT5", "at least one channel", f"x.shape={setting.x}", "Only batches may be empty.")
-    averages = setting.op in ("avg_pool", "lp_pool") and setting.d == 3
+    averages = setting.slides and (kind.averages or kind.powers) and setting.d == 3
     if averages and any(n < k for n, k in zip(setting.space, setting.kernel, strict=True)):
         got = f"space {setting.space}, kernel_size={setting.kernel}"
         raise ShapeError("PT7", "an input not smaller than the kernel", got, "Pad x first.")
@@ -190,7 +193,7 @@ def check_sizes(setting: Setting) -> None:
 def departures(setting: Setting) -> list[str]:
     """What torch's own formulas say otherwise."""
     p = setting.options.get("p", 2)
-    if setting.op != "lp_pool":
+    if not setting.kind.powers:
         return []
     if p == 0:
         raise ArgumentError("PT8", "norm_type other than 0", "norm_type=0", "The root 1/p does not exist.")
@@ -203,7 +206,7 @@ def adaptive(setting: Setting, corners: Corners) -> Meaning:
     if setting.d == 1 and None in wanted:
         raise ArgumentError("PT9", "an integer output_size", f"output_size={shown(wanted)}", "Pass the size itself.")
     asked = tuple(n if m is None else m for m, n in zip(wanted, setting.space, strict=True))
-    mean = setting.op == "adaptive_avg_pool" and set(asked) == {1}
+    mean = setting.kind.averages and set(asked) == {1}
     if 0 in setting.space and not mean:
         raise ShapeError("PT5", "spatial sizes >= 1", f"x.shape={setting.x}", "Only batches may be empty.")
     if min(asked) > 0 and 0 not in setting.space:

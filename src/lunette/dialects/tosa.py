@@ -32,7 +32,7 @@ from lunette.dialects.dialect import (
     check_length,
     ints,
 )
-from lunette.dialects.meaning import SLIDING, Corners, Meaning, Setting, Shapes, meaning_of, rank_of
+from lunette.dialects.meaning import Corners, Meaning, Setting, Shapes, meaning_of, rank_of
 from lunette.errors import ArgumentError, ShapeError, shown
 from lunette.window import Axis, integer, per_axis
 
@@ -79,7 +79,8 @@ class Tosa(Dialect):
     def spell(self, op: str, shapes: Shapes, options: Words, *, lead: int = 2) -> Call:
         """A depthwise convolution has its own name; a crop is negative padding of the result."""
         d = rank_of(op, shapes, options, lead)
-        extra = per_axis("output_padding", options.get("output_padding", 0), d) if op == "conv_transpose" else ()
+        transposed = self.kind(op).windows == "transposed"
+        extra = per_axis("output_padding", options.get("output_padding", 0), d) if transposed else ()
         call = super().spell(op, shapes, {n: v for n, v in options.items() if n != "output_padding"}, lead=lead)
         said = dict(call.arguments)
         if "out_pad" in said:
@@ -91,16 +92,17 @@ class Tosa(Dialect):
 
     def read(self, setting: Setting, arguments: Arguments) -> Meaning:
         """Lunette's windows, where they fit exactly."""
-        if setting.d not in ((2, 3) if setting.op == "conv" else (2,)):
+        convolves = setting.kind.weighted and setting.kind.windows == "sliding"
+        if setting.d not in ((2, 3) if convolves else (2,)):
             raise ArgumentError("TO1", "2 spatial axes, or 3 in a convolution", f"{setting.d}", "Reshape x.")
         if (mode := arguments.get("nan_mode", "PROPAGATE")) not in ("PROPAGATE", "IGNORE"):
             raise ArgumentError("TO6", "nan_mode PROPAGATE or IGNORE", f"nan_mode={shown(mode)}", "See MAX_POOL2D.")
         corners = self.corners.get(setting.op, Corners())
         if mode == "IGNORE":
             corners = replace(corners, nan="the greatest cell that is no NaN")
-        if setting.op == "conv_transpose":
+        if setting.kind.windows == "transposed":
             return meaning_of(cropped(setting), corners)
-        if setting.op == "conv":
+        if convolves:
             setting = depthwise(setting)
         check_fit(setting)
         return meaning_of(setting, corners)
@@ -110,7 +112,7 @@ def check_fit(setting: Setting) -> None:
     """Rules TO2 and TO3."""
     for a, n in zip(setting.window.axes, setting.space, strict=True):
         assert isinstance(a, Axis)
-        if setting.op in SLIDING and max(a.lo, a.hi) >= a.kernel:
+        if setting.slides and max(a.lo, a.hi) >= a.kernel:
             got = f"pad ({a.lo}, {a.hi}), kernel {a.kernel}"
             raise ArgumentError("TO2", "padding smaller than the kernel", got, "Otherwise windows read nothing.")
         if (room := n + a.lo + a.hi - a.span) % a.stride:

@@ -79,9 +79,9 @@ class WebNN(Dialect):
         if setting.d != 2:
             raise ArgumentError("WN1", "2 spatial axes", f"{setting.d}", "Reshape x.")
         wanted = arguments.get("outputSizes")
-        if setting.op == "conv_transpose":
+        if setting.kind.windows == "transposed":
             return meaning_of(transposed(setting, wanted), Corners())
-        if setting.op == "conv":
+        if setting.kind.weighted:
             return meaning_of(setting, Corners())
         if setting.options["kernel"] is None:
             setting = replace(setting, options={**setting.options, "kernel": setting.space})

@@ -31,7 +31,7 @@ from lunette.graph.tracer import Tracer, alike, flat, fresh, kind_and_size, poin
 from lunette.graph.value import Value, levels
 from lunette.graph.walk import reverse
 from lunette.number import OBJECT, Interval, is_real
-from lunette.op import Op, apply
+from lunette.op import JVP, VJP, Op, apply
 from lunette.ops.binary import add
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import shape_of
@@ -83,6 +83,7 @@ class ForwardTracer(Tracer):
         self.value, self.tangent, self.level = value, tangent, level
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
+        JVP.require(kind)
         level = self.level
         mine = [type(o) is ForwardTracer and o.level == level for o in operands]
         primals = tuple([o.value if m else o for o, m in zip(operands, mine, strict=True)])
@@ -193,6 +194,7 @@ class ReverseTracer(Tracer):
         self.value, self.tape, self.at, self.level = value, tape, at, level
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
+        VJP.require(kind)
         level, tape = self.level, self.tape
         values: list[Any] = []
         sources: list[int | None] = []

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.array import KERNEL_RANK
 from lunette.graph.nodes import Node, Nodes
 from lunette.graph.simplify import is_bias, is_per_channel
@@ -74,7 +74,7 @@ def _chain(reading: Reading, at: int) -> Step | None:
     x, y = n.resolved.shapes
     assert x is not None and y is not None
     m_, n_, k_, _ = n.op.sizes(x, y)
-    task = _native.matmul(n.dtype.char, prod(x[:-2]), m_, n_, k_, n.op.turn_x, n.op.turn_y, relu)
+    task = core.matmul(n.dtype.char, prod(x[:-2]), m_, n_, k_, n.op.turn_x, n.op.turn_y, relu)
     return Step(task, [n.inputs[0], n.inputs[1], bias], last, at, flops_of(n), covers=covers)
 
 
@@ -86,14 +86,14 @@ def _conv_step(
     if convolution is None or (n.resolved.d or 0) > KERNEL_RANK:
         return Step(kernel_of(n), list(n.inputs), at, at)
     transposed = isinstance(n.op, ConvTranspose)
-    maker: Callable[..., _native.Task] = _native.conv_input_grad if transposed else _native.conv
+    maker: Callable[..., core.Task] = core.conv_input_grad if transposed else core.conv
     task = maker(*convolution, relu)
     w = n.inputs[1]
     assert w is not None
     weights = graph.nodes[w].value
     packed = None
     if weights is not None:
-        make_pack: Any = _native.conv_pack
+        make_pack: Any = core.conv_pack
         pack = make_pack(*convolution, transposed)
         if pack.count(1):
             array: Array = np.empty(pack.count(1), n.dtype)
@@ -128,7 +128,7 @@ def _scale_shift(reading: Reading, at: int) -> Step | None:
         covers.append(last)
     done.update(covers)
     outer = prod(n.shape[: len(n.shape) - len(per_channel)])
-    task = _native.scale_shift(n.dtype.char, outer, channels, prod(inner), relu)
+    task = core.scale_shift(n.dtype.char, outer, channels, prod(inner), relu)
     return Step(task, [x, scale, offset], last, at, 2 * flops_of(n), (0,), covers=covers)
 
 

@@ -143,7 +143,7 @@ def _rule(kind: type[Op], facts: tuple[Any, ...], key: bytes, options: _Hidden) 
     shapes = [None if f is None else f[0] for f in facts]
     resolved = resolve(kind, shapes, 2, options.value)
     with error_context(kind.name, resolved.d):
-        own = getattr(resolved.op, "dtype", None)
+        own = resolved.op.dtype
         dtypes = [None if f is None else np.dtype(f[1]) for f in facts]
         measured = [(p, t) for p, t in enumerate(dtypes) if t is not None and p not in kind.integers]
         dtype = np.dtype(own) if own is not None else measured[0][1]
@@ -255,7 +255,7 @@ class Nodes:
             raise DTypeError("G8", need, shown(options), "Pass numbers, strings and tuples of them.", who=kind.name)
         key = key_of(kind, (), "fast", plain)
         resolved, dtype = _rule(kind, facts, key[3], _Hidden(plain))
-        if getattr(resolved.op, "return_indices", False):
+        if resolved.op.return_indices:
             raise ArgumentError(
                 "G6",
                 "values, not indices, in a graph",

@@ -6,12 +6,10 @@ What has a pattern (lunette.graph.fuse) becomes part of one step: a bias, a resi
 from __future__ import annotations
 
 from lunette.graph.fuse import PATTERNS, Reading
-from lunette.graph.nodes import Node, Nodes
+from lunette.graph.nodes import Nodes
 from lunette.graph.simplify import needed_nodes, reads, uses_of
 from lunette.graph.steps import Step, Steps, flops_of, kernel_of
-from lunette.ops.binary import Binary, Gate, Prefer
 from lunette.ops.layout import Reshape
-from lunette.ops.unary import Unary
 
 
 def make_steps(graph: Nodes, fuse: bool = True) -> Steps:
@@ -34,7 +32,8 @@ def make_steps(graph: Nodes, fuse: bool = True) -> Steps:
         pattern = PATTERNS.get(n.kind) if fuse else None
         step = None if pattern is None else pattern(reading, at)
         if step is None:
-            step = Step(kernel_of(n), reads(n), at, at, flops_of(n), _in_place(n), covers=[at])
+            assert n.resolved is not None
+            step = Step(kernel_of(n), reads(n), at, at, flops_of(n), n.op.in_place(n.resolved.shapes), covers=[at])
         if step.writes == at:
             plan.steps.append(step)
         else:
@@ -50,12 +49,3 @@ def readers_of(graph: Nodes, needed: set[int]) -> list[list[int]]:
             if i is not None:
                 readers[i].append(k)
     return readers
-
-
-def _in_place(n: Node) -> tuple[int, ...]:
-    assert n.kind is not None and n.resolved is not None
-    if issubclass(n.kind, Unary | Prefer):
-        return tuple(range(len(n.inputs)))
-    if issubclass(n.kind, Binary | Gate):
-        return tuple(p for p, s in enumerate(n.resolved.shapes) if s == n.shape)
-    return ()

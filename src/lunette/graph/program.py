@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lunette import _native, outward
+from lunette import core, outward
 from lunette.array import FLOAT, HALF, from_numpy, integers_to_numpy, one_kind, to_numpy
 from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, shown
 from lunette.graph.derive import jvp_graph, vjp_graphs
@@ -133,7 +133,7 @@ class Program:
             (s.task, [-1 if r is None else memory.slot_of[steps.root(r)] for r in (*s.reads, s.writes)])
             for s in steps.steps
         ]
-        self._plan = _native.Plan(listed, memory.slots, sizes, memory.arena)
+        self._plan = core.Plan(listed, memory.slots, sizes, memory.arena)
         self._memory, self._steps, self._simple = memory, steps, simple
 
     # ---- running

@@ -17,7 +17,6 @@ from lunette.number import OBJECT
 from lunette.op import Op, apply, resolve
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.concat import concat
-from lunette.ops.derivative import Vjp
 from lunette.ops.glue import Glue, shape_of
 from lunette.ops.layout import reshape
 from lunette.ops.pad import slice as cut
@@ -73,7 +72,7 @@ def _apply(
         return _one_by_one(kind, values, rowed, rows, arithmetic, options)
     for p in kind.batched:
         if not rowed[p] and values[p] is not None:
-            values[p] = _for_all(values[p], rows, issubclass(kind, Vjp) and not kind.reads(p))
+            values[p] = _for_all(values[p], rows, not kind.reads(p))
     return apply(kind, values, arithmetic, *options)
 
 

@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lunette.graph.text import kinds
-from lunette.op import ARITHMETICS, Op
-from lunette.ops.derivative import Derivative
+from lunette.op import Op
+from lunette.rules import MISSING, Interpretation
 
 
-def rules() -> dict[str, frozenset[str]]:
-    """For every operator that a graph can hold, the rules it has.
+class Known(frozenset[str]):
+    """The rules that an operator has, by name. `how` tells of every rule there is by which way it is had."""
+
+    how: Mapping[str, str]
+
+    def __new__(cls, how: Mapping[str, str]) -> Known:
+        known = super().__new__(cls, (name for name, way in how.items() if way != MISSING))
+        known.how = dict(how)
+        return known
+
+    def __reduce__(self) -> tuple[type[Known], tuple[Mapping[str, str]]]:
+        return Known, (self.how,)
+
+
+class Table(dict[str, Known]):
+    """Operators and their rules. Print it to read how each of them is had."""
+
+    def __str__(self) -> str:
+        columns = list(Interpretation.every)
+        rows = [["", *columns], *([name, *(known.how[c] for c in columns)] for name, known in self.items())]
+        widths = [max(len(row[at]) for row in rows) for at in range(len(columns) + 1)]
+        return "\n".join("  ".join(f"{e:{w}}" for e, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def rules() -> dict[str, Known]:
+    """For every operator that a graph can hold, the rules it has: those of lunette.rules.
 
     "spec": the meaning on any number type; "kernel": compiled; "jvp" and "vjp": derivatives, which can be
-    differentiated again; each arithmetic beside "fast"; and "relax": lines for `ln.bounds`, be it because the operator
-    is linear, or as one of its own, or of the operators that it is made of. What has none is bounded by its interval.
+    differentiated again; each arithmetic beside "fast"; and "relax": lines for
+    `ln.bounds`, without which it takes the interval. What an operator does not have is refused before anything
+    runs; without a kernel, arrays are computed by the specification, and programs are refused.
 
     >>> import lunette as ln
     >>> sorted(ln.rules()["max_pool"])
     ['interval', 'jvp', 'kernel', 'relax', 'rounded', 'spec', 'vjp']
+    >>> ln.rules()["max_pool"].how["interval"]
+    'derived: monotone and exact'
     """
-    return {name: frozenset(_rules(kind)) for name, kind in kinds().items()}
+    return Table({name: rules_of(kind) for name, kind in kinds().items()})
 
 
-def _rules(kind: type[Op]) -> set[str]:
-    found = {"spec", "jvp", "vjp"}
-    if issubclass(kind, Derivative) or kind.kernels is not Op.kernels:
-        found.add("kernel")
-    own = kind.relax is not Op.relax or kind.parts.__func__ is not Op.parts.__func__  # type: ignore[attr-defined]
-    if kind.linear_in or kind.jointly_linear or own:
-        found.add("relax")
-    return found | (set(ARITHMETICS) - {"fast"})
+def rules_of(kind: type[Op]) -> Known:
+    """The same for one operator, which need not be one of lunette's."""
+    return Known({name: column.how(kind) for name, column in Interpretation.every.items()})

@@ -19,7 +19,6 @@ from lunette.number import Array
 from lunette.op import apply
 from lunette.ops import Conv, ConvTranspose
 from lunette.ops.binary import Add, Mul
-from lunette.ops.derivative import Vjp
 from lunette.ops.linear import MatMul
 from lunette.ops.unary import StopGradient
 from lunette.window import Shape
@@ -70,9 +69,7 @@ def simplified(graph: Nodes, fold: bool = True) -> Nodes:
 
 def reads(n: Node) -> list[int | None]:
     """The inputs of a node, None for those of which it needs no more than the shape."""
-    if n.kind is None or not issubclass(n.kind, Vjp):
-        return list(n.inputs)
-    return [i if n.kind.reads(p) else None for p, i in enumerate(n.inputs)]
+    return [i if n.kind is None or n.kind.reads(p) else None for p, i in enumerate(n.inputs)]
 
 
 def shape_only(graph: Nodes, n: Node, seen: dict[Any, int]) -> int:

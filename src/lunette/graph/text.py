@@ -20,13 +20,13 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from lunette.array import defaults_of, names_of
+from lunette.array import defaults_of, lookup, names_of
 from lunette.errors import ArgumentError, error_context, shown
 from lunette.graph.check import check
 from lunette.graph.nodes import DTYPES, MOST_AXES, SHORT, Node, Nodes, Var
 from lunette.number import Array, allocate, as_dtype
 from lunette.op import Op, outline
-from lunette.ops import ALL, GLUE
+from lunette.ops import ALL, GLUE, Windowed
 from lunette.ops.derivative import Derivative, Differentiable, Jvp, Vjp, jvp_of, vjp_of
 from lunette.window import Cell
 
@@ -35,12 +35,15 @@ INLINE: Final = 16
 LONG: Final = {short: name for name, short in SHORT.items()}
 
 
-@lru_cache(maxsize=1)
 def kinds() -> dict[str, type[Op]]:
     """Every operator by its name, with the derivatives of those that have them."""
-    known: dict[str, type[Op]] = {k.name: k for k in (*ALL, *GLUE)}
-    for kind in ALL:
-        assert issubclass(kind, Differentiable)
+    return _kinds(tuple(ALL))
+
+
+@lru_cache(maxsize=4)
+def _kinds(registered: tuple[type[Differentiable], ...]) -> dict[str, type[Op]]:
+    known: dict[str, type[Op]] = {k.name: k for k in (*registered, *GLUE)}
+    for kind in registered:
         known[jvp_of(kind).name] = jvp_of(kind)
         known |= {vjp_of(kind, wrt).name: vjp_of(kind, wrt) for wrt in range(len(kind.arrays))}
     return known
@@ -51,8 +54,8 @@ def options_of(kind: type[Op]) -> dict[str, Any]:
     """The options of an operator in order, each with its default."""
     if issubclass(kind, Derivative):
         return options_of(kind.base)
-    if kind in ALL:
-        return defaults_of(ALL[kind], kind)
+    if issubclass(kind, Windowed):
+        return defaults_of(lookup(kind)[0], kind)
     return {f.name: f.default for f in fields(kind)}  # type: ignore[arg-type]
 
 
@@ -185,7 +188,7 @@ def _arguments(graph: Nodes, kind: type[Op], row: int, inside: str) -> tuple[lis
     while found := _OPERAND.match(rest):
         operands.append(None if found[1] == "None" else variable(graph, found[1], row))
         rest = rest[found.end() :]
-    if not getattr(kind, "variadic", False):
+    if not kind.variadic:
         operands += [None] * (len(kind.arrays) - len(operands))
     if (wrong := _wrong_operands(kind, operands)) is not None:
         raise refuse(*wrong, f"Line {row + 1}: {shown(inside)}.")

@@ -14,10 +14,12 @@ from typing import Any, ClassVar, Self
 
 from lunette.number import Ties
 from lunette.op import Arithmetic, Case, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
-from lunette.ops.pool import check_ties
-from lunette.window import Window, flag, spatial_axes
+from lunette.ops.pool import Pool, check_ties
+from lunette.ops.windowed import Windows
+from lunette.window import Shape, Window, flag, spatial_axes
 
 
 def _rank(shapes: Shapes, lead: int, options: Sequence[Any]) -> int:
@@ -27,6 +29,16 @@ def _rank(shapes: Shapes, lead: int, options: Sequence[Any]) -> int:
 def _window(shapes: Shapes, output_size: Any) -> Window:
     assert shapes[0] is not None
     return Window.bins(shapes[0][1:], output_size)
+
+
+def _draw(cls: type[Pool], rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+    some = tuple(None if rng.random() < 0.05 and d > 1 else int(m) for m in rng.integers(1, chance.SIZES[d] + 2, d))
+    options = {"output_size": some, **chance.options(cls.draws, cls.name, rng, d, limits)}
+    return Case(((*chance.lead(rng), *chance.ints(rng, d, 1, chance.SIZES[d])),), options)
+
+
+def _one_window(x: Shape) -> Case:
+    return Case((x,), {"output_size": (1,) * (len(x) - 2)})
 
 
 _CASES: Mapping[str, Case] = {
@@ -45,6 +57,8 @@ class AdaptiveAvgPool(AvgPool):
     """Adaptive average pooling as a value. Meaning and derivatives: those of avg_pool, over bins."""
 
     name: ClassVar[str] = "adaptive_avg_pool"
+    windows: ClassVar[Windows] = "bins"
+    draws: ClassVar[Mapping[str, chance.Draw]] = {}
     monotone: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = _CASES
 
@@ -56,12 +70,21 @@ class AdaptiveAvgPool(AvgPool):
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         return cls(_window(shapes, options[0]))
 
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        return _draw(cls, rng, d, limits)
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return _one_window(x)
+
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveMaxPool(MaxPool):
     """Adaptive max pooling as a value. Meaning and derivatives: those of max_pool, over bins."""
 
     name: ClassVar[str] = "adaptive_max_pool"
+    windows: ClassVar[Windows] = "bins"
     cases: ClassVar[Mapping[str, Case]] = {
         **_CASES,
         "ties_all": case((1, 5), output_size=(3,), ties="all"),
@@ -76,6 +99,14 @@ class AdaptiveMaxPool(MaxPool):
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         output_size, ties, return_indices, _ = options
         return cls(_window(shapes, output_size), check_ties(ties), flag("return_indices", return_indices))
+
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        return _draw(cls, rng, d, limits)
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return _one_window(x)
 
 
 def adaptive_avg_pool(

@@ -23,12 +23,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
 from lunette.number import Array, Number, as_dtype, divide, is_real, like, mean, zero_of
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.pool import Pool, View
-from lunette.window import Ints, Padding, Window, flag
+from lunette.window import Cell, Ints, Padding, Shape, Window, flag
+
+
+def _divisor(op: str, rng: chance.Rng, d: int, limits: chance.Limits) -> Any:
+    return int(rng.choice([3, -2, 7])) if limits.divisors and d > 1 and rng.random() < 0.15 else chance.OMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,13 @@ class AvgPool(Pool):
     name: ClassVar[str] = "avg_pool"
     needs: ClassVar[str] = "division"
     linear_in: ClassVar[tuple[int, ...]] = (0,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (0,)
+    derivative_kernels: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
+    refuses_empty: ClassVar[str] = "A1"
+    refused_with: ClassVar[Mapping[str, Any]] = {"count_include_pad": False}
+    counting: ClassVar[Mapping[str, Any] | None] = {}
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"count_include_pad": chance.often, "divisor": _divisor}
 
     # ---- shape
 
@@ -58,11 +70,21 @@ class AvgPool(Pool):
 
     # ---- meaning
 
+    @property
+    def counted(self) -> bool:
+        return self.divisor is None and self.count_include_pad
+
     def over(self, view: View, cell: Number) -> Number:
         """What this window divides by, in the number type of the cell."""
         if self.divisor is not None:
             return like(self.divisor, cell)
         return view.inside if self.count_include_pad else len(view.places)
+
+    def divisor_at(self, o: Cell, space: Shape) -> Any:
+        if self.divisor is not None:
+            return self.divisor
+        axes = zip(self.window.axes, o, space, strict=True)
+        return self.window.inside(o, space) if self.count_include_pad else prod(a.reach(p, n).count for a, p, n in axes)
 
     def spec(self, *arrays: Array | None) -> Array:
         (x,) = arrays
@@ -70,10 +92,7 @@ class AvgPool(Pool):
         zero = zero_of(x)
         return self.fold(lambda view, cells: mean(cells, self.over(view, zero), zero), x)
 
-    # ---- derivatives   (jvp: the operator itself, it is linear)
-
-    def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
-        return self.spec(*tangents)
+    # ---- derivatives   (jvp: derived, the operator is linear)
 
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
         (x,) = primals
@@ -117,13 +136,12 @@ class AvgPool(Pool):
         return self if self.divisor is None else replace(self, divisor=check_divisor(as_dtype(self.divisor, dtype)))
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        counted = self.divisor is None and self.count_include_pad
-        if counted and not self.countable(shapes):
+        if self.counted and not self.countable(shapes):
             return Kernels()
-        pool = self.native(dtype, batch, shapes, counted)
+        pool = self.native(dtype, batch, shapes, self.counted)
         mode = 2 if self.divisor is not None else 0 if self.count_include_pad else 1
         divisor = float(self.divisor or 1)
-        forward, vjp = _native.avg_pool(*pool, mode, divisor), _native.avg_pool_vjp(*pool, mode, divisor)
+        forward, vjp = core.avg_pool(*pool, mode, divisor), core.avg_pool_vjp(*pool, mode, divisor)
         return Kernels(forward, forward.taking([1, 2], 3), (vjp.taking([1, 2], 3),))
 
     # ---- cases

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native, outward
-from lunette.curves import Curve, Product
-from lunette.lines import Greatest, Mirrored, Relaxation
+from lunette import core, outward
+from lunette.curves import Product
+from lunette.lines import Mirrored, Relaxation
 from lunette.number import (
     BOX_OPERATORS,
     Array,
@@ -38,6 +38,7 @@ from lunette.number import (
 )
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.broadcast import BroadcastTo, broadcast_to, sum_to
+from lunette.ops.enclose import greater, reciprocal
 from lunette.ops.glue import Glue, broadcast, lift, make, shape_of
 from lunette.taps import Broadcast
 from lunette.window import Shape
@@ -72,6 +73,10 @@ class Binary(Glue):
         assert x is not None and y is not None
         return broadcast(x, y)
 
+    def in_place(self, shapes: Shapes) -> tuple[int, ...]:
+        out = self.shape(*shapes)
+        return tuple(at for at, s in enumerate(shapes) if s == out)
+
     @abstractmethod
     def cell(self, a: Number, b: Number) -> Number:
         """The function."""
@@ -104,14 +109,15 @@ class Binary(Glue):
         return None if back is None else sum_to(back, shape_of(primals[wrt]))
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        return Kernels(_native.binary(dtype.char, self.name, list(shapes[0] or ()), list(shapes[1] or ())))
+        return Kernels(core.binary(dtype.char, self.name, list(shapes[0] or ()), list(shapes[1] or ())))
 
 
 class Add(Binary):
     """The sum."""
 
     name: ClassVar[str] = "add"
-    jointly_linear: ClassVar[bool] = True
+    jointly_linear: ClassVar[tuple[int, ...]] = (0, 1)
+    rounds_once: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
 
     def cell(self, a: Number, b: Number) -> Number:
@@ -129,7 +135,8 @@ class Sub(Binary):
     """The difference."""
 
     name: ClassVar[str] = "sub"
-    jointly_linear: ClassVar[bool] = True
+    jointly_linear: ClassVar[tuple[int, ...]] = (0, 1)
+    rounds_once: ClassVar[bool] = True
 
     def cell(self, a: Number, b: Number) -> Number:
         return a - b
@@ -146,6 +153,7 @@ class Mul(Binary):
     """The product."""
 
     name: ClassVar[str] = "mul"
+    rounds_once: ClassVar[bool] = True
     linear_in: ClassVar[tuple[int, ...]] = (0, 1)
 
     def cell(self, a: Number, b: Number) -> Number:
@@ -168,9 +176,11 @@ class Div(Binary):
     """The quotient."""
 
     name: ClassVar[str] = "div"
+    rounds_once: ClassVar[bool] = True
     needs: ClassVar[str] = "division"
     positive: ClassVar[bool] = True
     linear_in: ClassVar[tuple[int, ...]] = (0,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (0,)
 
     def cell(self, a: Number, b: Number) -> Number:
         return divide(a, b)
@@ -186,15 +196,7 @@ class Div(Binary):
         x, y = boxes
         if moving[0] or not (x.lo == 1).all() or not (x.hi == 1).all() or ((y.lo <= 0) & (y.hi >= 0)).any():
             return None
-
-        def value(v: Array) -> Interval:
-            return outward.div(outward.point(1, y), Interval.between(v, v))
-
-        def slope(v: Array) -> Interval:
-            own, one = Interval.between(v, v), outward.point(1, y)
-            return outward.neg(outward.div(outward.div(one, own), own))
-
-        return Curve(y.lo, y.hi, np.where(y.lo > 0, np.inf, -np.inf), value, slope)
+        return reciprocal(y)
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
@@ -247,6 +249,8 @@ class Gate(Binary):
     name: ClassVar[str] = "gate"
     needs: ClassVar[str] = "order"
     linear_in: ClassVar[tuple[int, ...]] = (1,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (1,)
+    rounds_once: ClassVar[bool] = True
 
     def cell(self, a: Number, b: Number) -> Number:
         a = primal(a)
@@ -269,6 +273,7 @@ class Equal(Binary):
     """1 where the two are equal, 0 elsewhere. Its derivative is zero."""
 
     name: ClassVar[str] = "equal"
+    rounds_once: ClassVar[bool] = True
     needs: ClassVar[str] = "order"
 
     def cell(self, a: Number, b: Number) -> Number:
@@ -292,6 +297,8 @@ class Prefer(Glue):
     arrays: ClassVar[tuple[str, ...]] = ("x", "y", "t")
     needs: ClassVar[str] = "order"
     linear_in: ClassVar[tuple[int, ...]] = (2,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (2,)
+    rounds_once: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = {"line": case((4,), (4,), (4,)), "plane": case((2, 2), (2, 2), (2, 2))}
 
     @classmethod
@@ -326,15 +333,10 @@ class Prefer(Glue):
         return prefer(primals[0], primals[1], g) if wrt == 2 else None
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        return Kernels(_native.prefer(dtype.char, prod(shapes[0] or ())))
+        return Kernels(core.prefer(dtype.char, prod(shapes[0] or ())))
 
-
-def greater(boxes: Sequence[Interval], moving: Sequence[bool]) -> Greatest:
-    """The lines of a maximum of two arrays; one that does not vary is the floor of the other."""
-    out = broadcast(boxes[0].shape, boxes[1].shape)
-    varies = [b for b, m in zip(boxes, moving, strict=True) if m]
-    floor = next((b for b, m in zip(boxes, moving, strict=True) if not m), None)
-    return Greatest(tuple(varies), tuple(Broadcast(b.shape, out) for b in varies), floor)
+    def in_place(self, shapes: Shapes) -> tuple[int, ...]:
+        return (0, 1, 2)
 
 
 # ---- the functions

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ShapeError
 from lunette.number import Array, Number, cells_in, total, zero_of
 from lunette.op import Case, Kernels, Shapes, case
@@ -68,7 +68,7 @@ class BroadcastTo(Layout):
         lead = len(self.to) - len(x)
         steps = [0] * lead + [s if n > 1 else 0 for n, s in zip(x, strides(x), strict=True)]
         n = prod(self.to)
-        return Kernels(_native.strided_copy(dtype.char, list(self.to), 0, steps, prod(x), 0, strides(self.to), n, None))
+        return Kernels(core.strided_copy(dtype.char, list(self.to), 0, steps, prod(x), 0, strides(self.to), n, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Reduction(Glue):
         return tuple(len(sizes) + a for a in self.axes()), self.keepdims
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        return Kernels(_native.reduce(dtype.char, self.name, list(shapes[0] or ()), list(self.axes())))
+        return Kernels(core.reduce(dtype.char, self.name, list(shapes[0] or ()), list(self.axes())))
 
     def terms(self, shapes: Shapes) -> int | None:
         assert shapes[0] is not None
@@ -147,6 +147,7 @@ class Sum(Reduction):
     name: ClassVar[str] = "sum"
     of_nothing: ClassVar[bool] = True
     linear_in: ClassVar[tuple[int, ...]] = (0,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (0,)
     monotone: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = {**Reduction.cases, "nothing": case((0, 2), axis=0)}
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
 from lunette.number import Array
 from lunette.op import Case, Kernels, Shapes, case
@@ -33,11 +33,11 @@ class Concat(Glue):
     axis: int = 0
 
     name: ClassVar[str] = "concat"
-    jointly_linear: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = ("x", "y")
     monotone: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     variadic: ClassVar[bool] = True
+    jointly_linear: ClassVar[tuple[int, ...]] = (0, 1)
     cases: ClassVar[Mapping[str, Case]] = {
         "rows": case((2, 3), (1, 3)),
         "columns": case((2, 1), (2, 2), axis=-1),
@@ -83,7 +83,7 @@ class Concat(Glue):
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         sizes = [s for s in shapes if s is not None]
-        return Kernels(_native.concat(dtype.char, prod(sizes[0][: self.axis]), [prod(s[self.axis :]) for s in sizes]))
+        return Kernels(core.concat(dtype.char, prod(sizes[0][: self.axis]), [prod(s[self.axis :]) for s in sizes]))
 
 
 def _zeros(value: Any, like_this: Any) -> Any:

@@ -22,14 +22,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, ShapeError
 from lunette.number import Array, Number, cells_in, total, zero_of
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, resolve
+from lunette.ops import chance
 from lunette.ops.broadcast import broadcast_to
-from lunette.ops.derivative import Differentiable
 from lunette.ops.glue import shape_of
 from lunette.ops.layout import reshape
+from lunette.ops.windowed import Windowed
 from lunette.window import Ints, Padding, Shape, Window, integer
 
 Tap = tuple[int, int]
@@ -37,7 +38,7 @@ UNFUSED = [0, 1, 2, -1, -1, 3]  # nothing added to the result, no packed weights
 
 
 @dataclass(frozen=True, slots=True)
-class Conv(Differentiable):
+class Conv(Windowed):
     """Convolution as a value: x (in-channels, *space), w (out-channels, in-channels/groups, *kernel), b or None."""
 
     window: Window
@@ -47,6 +48,13 @@ class Conv(Differentiable):
     arrays: ClassVar[tuple[str, ...]] = ("x", "w", "b")
     linear_in: ClassVar[tuple[int, ...]] = (0, 1)
     affine_in: ClassVar[tuple[int, ...]] = (2,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (0, 2)
+    derivative_kernels: ClassVar[bool] = True
+    rows_are_inputs: ClassVar[bool] = False
+    """The first axis of w counts the channels of x, and the second those of the result in a group; else reversed."""
+    weighted: ClassVar[bool] = True
+    overflows: ClassVar[bool] = True
+    counting: ClassVar[Mapping[str, Any] | None] = {}
 
     # ---- shape
 
@@ -217,15 +225,28 @@ class Conv(Differentiable):
         if convolution is None:
             return Kernels()
         there, back = self.both_ways(convolution)
-        to_w = _native.conv_weight_grad(*convolution).taking([*self.ends(0, 3), 4], 5)
-        to_b = _native.conv_bias_grad(dtype.char, batch, out[0], prod(out[1:])).taking([3, 4], 5)
+        to_w = core.conv_weight_grad(*convolution).taking([*self.ends(0, 3), 4], 5)
+        to_b = core.conv_bias_grad(dtype.char, batch, out[0], prod(out[1:])).taking([3, 4], 5)
         return Kernels(there, jvp_by_linearity(there), (back.taking([3, 1, -1, 4], 5), to_w, to_b))
 
-    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[_native.Task, _native.Task]:
+    def flops(self, shapes: Shapes, batch: int) -> float:
+        return self._products(shapes, batch)
+
+    def flops_back(self, shapes: Shapes, batch: int, wrt: int) -> float:
+        return float(batch * prod(self.shape(*shapes))) if wrt == 2 else self._products(shapes, batch)
+
+    def _products(self, shapes: Shapes, batch: int) -> float:
+        """A multiplication and an addition for each kernel cell that each cell of one side meets."""
+        x, w, *_ = shapes
+        assert x is not None and w is not None
+        _, met = self.ends(prod(x), prod(self.shape(*shapes)))
+        return 2.0 * batch * met * prod(w[1:])
+
+    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[core.Task, core.Task]:
         """The operator (x, w, b, y), and the gradient in x (g, w, b, dx)."""
         return (
-            _native.conv(*convolution).taking(UNFUSED, 4),
-            _native.conv_input_grad(*convolution).taking(UNFUSED, 4),
+            core.conv(*convolution).taking(UNFUSED, 4),
+            core.conv_input_grad(*convolution).taking(UNFUSED, 4),
         )
 
     # ---- cases
@@ -248,6 +269,35 @@ class Conv(Differentiable):
         "rank_3": case((1, 3, 2, 3), (2, 1, 2, 2, 2), (2,)),
         "rank_4": case((1, 2, 3, 2, 3), (1, 1, 2, 2, 1, 2), (1,), stride=(1, 2, 1, 1)),
     }
+
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        kernel = chance.ints(rng, d, 1, 4 if d < 3 else 2)
+        groups = int(rng.choice([1, 1, 1, 2, 3]))
+        batch, each = chance.lead(rng)
+        ins, outs = each * groups, int(rng.integers(1, 4)) * groups
+        options: dict[str, Any] = {"groups": groups} if groups > 1 else {}
+        options["stride"] = chance.ints(rng, d, 1, 3)
+        options["padding"] = chance.padding(rng, limits, kernel, pool=False)
+        if rng.random() < 0.35:
+            options["dilation"] = chance.ints(rng, d, 1, 3)
+        options |= cls.draw_more(rng, options)
+        shapes: tuple[Shape, ...] = ((batch, ins, *chance.sizes(rng, d)), (*cls.joining(ins, outs, groups), *kernel))
+        return Case((*shapes, (outs,)) if rng.random() < 0.6 else shapes, options)
+
+    @classmethod
+    def draw_more(cls, rng: chance.Rng, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Options that depend on others."""
+        return {}
+
+    @classmethod
+    def joining(cls, ins: int, outs: int, groups: int) -> tuple[int, int]:
+        """The channel axes of weights that join so many channels."""
+        return outs, ins // groups
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return Case((x, (1, x[1], *x[2:])))
 
 
 def jvp_by_linearity(forward: Callable[..., None]) -> Callable[..., None]:

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ShapeError
 from lunette.op import Arithmetic, Case, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.conv import Conv, check_bias, check_groups
+from lunette.ops.windowed import Windows
 from lunette.window import Ints, Padding, Shape, Window
 
 
@@ -26,6 +28,9 @@ class ConvTranspose(Conv):
     """Transposed convolution as a value: x (in-channels, *space), w (in-channels, out-channels/groups, *kernel)."""
 
     name: ClassVar[str] = "conv_transpose"
+    rows_are_inputs: ClassVar[bool] = True
+    windows: ClassVar[Windows] = "transposed"
+    counting: ClassVar[Mapping[str, Any] | None] = None
 
     # ---- shape
 
@@ -70,7 +75,7 @@ class ConvTranspose(Conv):
     def ends(self, before: int, behind: int) -> tuple[int, int]:
         return behind, before
 
-    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[_native.Task, _native.Task]:
+    def both_ways(self, convolution: tuple[Any, ...]) -> tuple[core.Task, core.Task]:
         there, back = Conv.both_ways(self, convolution)
         return back, there
 
@@ -96,6 +101,16 @@ class ConvTranspose(Conv):
         "rank_2": case((2, 2, 3), (2, 1, 2, 3), (1,), stride=(2, 1)),
         "rank_4": case((1, 2, 1, 2, 2), (1, 1, 2, 2, 1, 2), (1,), stride=(1, 2, 1, 1)),
     }
+
+    @classmethod
+    def draw_more(cls, rng: chance.Rng, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        if rng.random() < 0.3 and not isinstance(options["padding"], str):
+            return {"output_padding": tuple(int(rng.integers(s)) for s in options["stride"])}
+        return {}
+
+    @classmethod
+    def joining(cls, ins: int, outs: int, groups: int) -> tuple[int, int]:
+        return ins, outs // groups
 
 
 def conv_transpose(

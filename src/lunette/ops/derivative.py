@@ -14,25 +14,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from lunette.number import Array
-from lunette.op import Case, Kernels, Op, Shapes, apply, check_shape
+from lunette.op import JVP, VJP, Arrays, Case, Kernels, Op, Shapes, apply, cannot_derive, check_shape
 from lunette.ops.binary import add
+from lunette.rules import Interpretation, missing, untold
 from lunette.window import Shape
 
 
 class Differentiable(Op):
     """An operator whose derivatives are operators."""
 
-    affine_in: ClassVar[tuple[int, ...]] = ()
-    """The operator adds each of these arrays to its result."""
-    selects: ClassVar[bool] = False
-    """The derivative is the same wherever the same cells win."""
+    @untold
+    def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
+        """That of an operator which is linear in some arrays, and adds none, is the operator itself."""
+        if not self.linear_in or self.affine_in:
+            raise cannot_derive(self)
+        parts = [self.spec(*put(primals, j, tangents[j])) for j in self.linear_in if tangents[j] is not None]
+        return sum(parts[1:], parts[0])
 
     @classmethod
+    @untold
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
         if not cls.linear_in:
             return apply(jvp_of(cls), (*primals, *tangents), "fast", *options)
@@ -50,22 +56,46 @@ class Differentiable(Op):
         return None
 
     @classmethod
+    @untold
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
         return apply(vjp_of(cls, wrt), (*primals, g), "fast", *options)
 
+    @untold
     def terms_back(self, shapes: Shapes, wrt: int) -> int | None:
         """`terms` of the VJP in array number `wrt`, for one sample."""
         return None
 
-    @classmethod
-    def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Sequence[Any], s: Sequence[Any]) -> Any:
-        """The derivative of the JVP in the direction of t, as the primals move in the direction of s."""
-        return None
+    def flops_back(self, shapes: Shapes, batch: int, wrt: int) -> float:
+        """`flops` of the VJP in array number `wrt`."""
+        return float((batch if wrt in self.batched else 1) * prod(shapes[wrt] or ()))
+
+    def is_push_nearest(self) -> bool:
+        """Whether kernels give the float that is nearest to the exact derivative."""
+        return False
 
     @classmethod
+    @untold
+    def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Sequence[Any], s: Sequence[Any]) -> Any:
+        """The derivative of the JVP in the direction of t, as the primals move in the direction of s.
+
+        Of products it is the sum over pairs of factors, one of them moving as t and the other as s.
+        """
+        if not cls.linear_in and not cls.selects:
+            raise missing(JVP, jvp_of(cls))
+        alone = tuple(None if j in cls.affine_in else p for j, p in enumerate(primals))
+        pairs = [(j, k) for j in cls.linear_in for k in cls.linear_in if j != k]
+        moving = [(j, k) for j, k in pairs if t[j] is not None and s[k] is not None]
+        return plus(*(apply(cls, put(put(alone, j, t[j]), k, s[k]), "fast", *options) for j, k in moving))
+
+    @classmethod
+    @untold
     def bend_vjp(cls, options: Sequence[Any], primals: Sequence[Any], g: Any, s: Sequence[Any], wrt: int) -> Any:
         """The derivative of the VJP of g in primal number `wrt`, as the primals move in the direction of s."""
-        return None
+        if not cls.linear_in and not cls.selects:
+            raise missing(VJP, vjp_of(cls, wrt))
+        derived = vjp_of(cls, wrt)
+        moving = [j for j in cls.linear_in if s[j] is not None and derived.reads(j)]
+        return plus(*(apply(derived, (*put(primals, j, s[j]), g), "fast", *options) for j in moving))
 
 
 def plus(*parts: Any) -> Any:
@@ -88,7 +118,25 @@ class Derivative(Op):
     op: Differentiable
 
     base: ClassVar[type[Differentiable]]
+    rules: ClassVar[Mapping[str, str]] = {"check": "check"}
+    """By which of the operator's rules each rule of its derivative is told."""
     cases: ClassVar[Mapping[str, Case]] = {}
+
+    @classmethod
+    def origin_of(cls) -> type[Op]:
+        return cls.base
+
+    @property
+    def origin(self) -> Op:
+        return self.op
+
+    @classmethod
+    def tells(cls, rule: str) -> bool:
+        if rule == "spec":  # a derivative that follows from linearity is one, too
+            return (JVP if cls.rules["spec"] == "jvp" else VJP).has(cls.base)
+        return (
+            rule in cls.rules and cls.base.tells(cls.rules[rule]) and (rule != "kernels" or cls.base.derivative_kernels)
+        )
 
     @classmethod
     def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int | None:
@@ -106,6 +154,9 @@ class Derivative(Op):
     def cast(self, dtype: np.dtype[Any]) -> Self:
         return replace(self, op=self.op.cast(dtype))
 
+    def is_rational(self) -> bool:
+        return self.op.is_rational()
+
     def check(self, *arrays: Array | None) -> None:
         self.op.check(*arrays[: self.count()])
 
@@ -113,6 +164,14 @@ class Derivative(Op):
 @dataclass(frozen=True, slots=True)
 class Jvp(Derivative):
     """The derivative of an operator: its arrays, then their tangents."""
+
+    rules: ClassVar[Mapping[str, str]] = {
+        **Derivative.rules,
+        "spec": "jvp",
+        "kernels": "kernels",
+        "push": "bend_jvp",
+        "pull": "bend_vjp",
+    }
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
@@ -130,6 +189,14 @@ class Jvp(Derivative):
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         return Kernels(self.op.kernels(dtype, batch, shapes[: self.count()]).jvp)
+
+    def is_nearest(self) -> bool:
+        return self.op.is_push_nearest()
+
+    @classmethod
+    def reads(cls, at: int) -> bool:
+        linear = cls.base.linear_in  # in products of several factors, each goes with the tangents of the others
+        return at >= cls.count() or not linear or (at in linear and len(linear) > 1)
 
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
@@ -152,6 +219,14 @@ class Vjp(Derivative):
     """The transposed derivative of an operator in one of its arrays: its arrays, then the cotangent of its result."""
 
     wrt: ClassVar[int]
+    rules: ClassVar[Mapping[str, str]] = {
+        **Derivative.rules,
+        "spec": "vjp",
+        "kernels": "kernels",
+        "push": "bend_vjp",
+        "pull": "bend_vjp",
+        "terms": "terms_back",
+    }
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
@@ -181,9 +256,15 @@ class Vjp(Derivative):
         kernels = self.op.kernels(dtype, batch, shapes[:-1]).vjp
         return Kernels(kernels[self.wrt] if kernels else None)
 
+    def flops(self, shapes: Shapes, batch: int) -> float:
+        return self.op.flops_back(shapes[:-1], batch, self.wrt)
+
+    @classmethod
+    def factors(cls) -> tuple[int, ...]:
+        return tuple(at for at in range(len(cls.arrays)) if cls.reads(at))
+
     @classmethod
     def reads(cls, at: int) -> bool:
-        """Whether the result depends on the values of array number `at`, not only on its shape."""
         base, n = cls.base, cls.count()
         if at == n:
             return True
@@ -214,6 +295,32 @@ class Vjp(Derivative):
         return apply(vjp_of(cls.base, wrt), (*put(at, cls.wrt, g), cotangent), "fast", *options)
 
 
+def _is_linear(kind: type[Op]) -> bool:
+    """Whether the derivative of a Differentiable is the operator itself."""
+    return issubclass(kind, Differentiable) and bool(kind.linear_in) and (not kind.affine_in or kind.tells("jvp"))
+
+
+JVP.way("derived: linear", _is_linear)
+JVP.way("own rule", lambda kind: issubclass(kind, Differentiable) and kind.tells("jvp"))
+VJP.way("own rule", lambda kind: issubclass(kind, Differentiable) and kind.tells("vjp"))
+
+
+def _straight(kind: type[Op], column: Interpretation) -> bool:
+    """Whether the part of the derivative of a derivative is known in which only what it is linear in moves."""
+    if not issubclass(kind, Derivative):
+        return False
+    other = VJP if column is JVP else JVP
+    return (column if issubclass(kind, Jvp) else other).has(kind.base)
+
+
+JVP.way("derived: linear", lambda kind: _straight(kind, JVP) and kind.base.linear_in)
+JVP.way("derived: selects", lambda kind: _straight(kind, JVP) and kind.base.selects)
+JVP.way("rule of {base}", lambda kind: _straight(kind, JVP) and kind.tells("push"))
+VJP.way("derived: linear", lambda kind: _straight(kind, VJP) and kind.base.linear_in)
+VJP.way("derived: selects", lambda kind: _straight(kind, VJP) and kind.base.selects)
+VJP.way("rule of {base}", lambda kind: _straight(kind, VJP) and kind.tells("pull"))
+
+
 @lru_cache
 def jvp_of(kind: type[Differentiable]) -> type[Jvp]:
     """The operator that is the JVP of another."""
@@ -221,7 +328,16 @@ def jvp_of(kind: type[Differentiable]) -> type[Jvp]:
     tangent = "the tangent of {}".format
     arrays, scalars = ((*names, *map(tangent, names)) for names in (kind.arrays, kind.scalars))
     batched = (*kind.batched, *(n + p for p in kind.batched))
-    facts = {"base": kind, "name": f"{kind.name}_jvp", "arrays": arrays, "batched": batched, "scalars": scalars}
+    facts = {
+        "base": kind,
+        "name": f"{kind.name}_jvp",
+        "arrays": arrays,
+        "batched": batched,
+        "scalars": scalars,
+        "needs": kind.needs,
+        "planar": kind.planar,
+        "jointly_linear": tuple(range(n, 2 * n)),
+    }
     return type(f"{kind.__name__}Jvp", (Jvp,), {**facts, "__slots__": ()})
 
 
@@ -236,5 +352,8 @@ def vjp_of(kind: type[Differentiable], wrt: int) -> type[Vjp]:
         "batched": (*kind.batched, len(kind.arrays)),
         "scalars": kind.scalars,
         "summed": wrt not in kind.batched,
+        "needs": kind.needs,
+        "planar": kind.planar and wrt in kind.batched,
+        "jointly_linear": (len(kind.arrays),),
     }
     return type(f"{kind.__name__}Vjp{wrt}", (Vjp,), {**facts, "__slots__": ()})

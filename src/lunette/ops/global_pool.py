@@ -15,9 +15,11 @@ from typing import Any, ClassVar, Self
 
 from lunette.number import Ties
 from lunette.op import Arithmetic, Case, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import Pool, check_ties
+from lunette.ops.windowed import Windows
 from lunette.taps import Folded, Taps
 from lunette.window import Shape, Window, flag, spatial_axes
 
@@ -37,6 +39,15 @@ def _window(shapes: Shapes) -> Window:
     return window
 
 
+def _draw(cls: type[Pool], rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+    options = {"spatial": d, **chance.options(cls.draws, cls.name, rng, d, limits)}
+    return Case(((*chance.lead(rng), *chance.ints(rng, d, 1, chance.SIZES[d])),), options)
+
+
+def _one_window(x: Shape) -> Case:
+    return Case((x,), {"spatial": len(x) - 2})
+
+
 _CASES: Mapping[str, Case] = {
     "plane": case((2, 3, 4), spatial=2),
     "flat": case((2, 3, 2), spatial=2, keepdims=False),
@@ -54,6 +65,8 @@ class GlobalAvgPool(AvgPool):
     keepdims: bool = True
 
     name: ClassVar[str] = "global_avg_pool"
+    windows: ClassVar[Windows] = "whole"
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"keepdims": chance.often}
     monotone: ClassVar[bool] = True
     cases: ClassVar[Mapping[str, Case]] = _CASES
 
@@ -73,6 +86,14 @@ class GlobalAvgPool(AvgPool):
         kept = Pool.shape(self, *shapes)
         return kept if self.keepdims else kept[:1]
 
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        return _draw(cls, rng, d, limits)
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return _one_window(x)
+
 
 @dataclass(frozen=True, slots=True)
 class GlobalMaxPool(MaxPool):
@@ -81,6 +102,8 @@ class GlobalMaxPool(MaxPool):
     keepdims: bool = True
 
     name: ClassVar[str] = "global_max_pool"
+    windows: ClassVar[Windows] = "whole"
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"keepdims": chance.often, "ties": chance.ties}
     cases: ClassVar[Mapping[str, Case]] = {
         **_CASES,
         "ties_first": case((2, 3, 3), spatial=2, ties="first"),
@@ -109,6 +132,14 @@ class GlobalMaxPool(MaxPool):
     def taps(self, x: Shape) -> Taps:
         kept = len(x) - self.window.d
         return Folded(x, (*x[:kept], *(1,) * (self.window.d * self.keepdims)), tuple(range(kept, len(x))))
+
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        return _draw(cls, rng, d, limits)
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return _one_window(x)
 
 
 def global_avg_pool(

@@ -16,6 +16,7 @@ from lunette import outward
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
 from lunette.number import OBJECT, Array, Interval, as_dtype, cells_of, is_real, zero_of
 from lunette.op import Arrays, Case, Op, Shapes, apply
+from lunette.rules import untold
 from lunette.window import Shape, integer, is_sequence
 
 
@@ -24,8 +25,7 @@ class Glue(Op):
 
     batched: ClassVar[tuple[int, ...]] = ()
     optional: ClassVar[bool] = False
-    positive: ClassVar[bool] = False
-    """It is defined for positive numbers only."""
+    encloses_numbers: ClassVar[bool] = True
     aligned: ClassVar[bool] = False
     """Axes of its arrays meet counted from the last, as NumPy broadcasts: those in front may be absent."""
     cases: ClassVar[Mapping[str, Case]]
@@ -52,11 +52,13 @@ class Glue(Op):
         """All rows of the result in a way of its own, if there is a shorter one; `rowed` operands have rows, too."""
         return None
 
+    @untold
     def jvp(self, primals: Arrays, tangents: Arrays) -> Array:
         y = self.spec(*primals)
         t = None if all(t is None for t in tangents) else self.push(self.options(), primals, y, tangents)
         return np.full(y.shape, zero_of(*primals), object) if t is None else np.asarray(t, object)
 
+    @untold
     def vjp(self, primals: Arrays, g: Array) -> tuple[Array, ...]:
         y = self.spec(*primals)
         results: list[Array] = []
@@ -71,6 +73,7 @@ class Layout(Glue):
     """Linear in x, whose cells it moves."""
 
     linear_in: ClassVar[tuple[int, ...]] = (0,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (0,)
     monotone: ClassVar[bool] = True
     exact: ClassVar[bool] = True
 

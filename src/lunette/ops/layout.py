@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, ShapeError, error_context
 from lunette.number import Array
 from lunette.op import Case, Kernels, Shapes, case
@@ -64,7 +64,7 @@ class Reshape(Layout):
         return reshape(g, shape_of(primals[0]))
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        return Kernels(_native.unary(dtype.char, "copy", prod(self.to), 0.0))
+        return Kernels(core.unary(dtype.char, "copy", prod(self.to), 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Transpose(Layout):
         steps = strides(x)
         assert self.axes is not None
         moved, n = [steps[a] for a in self.axes], prod(x)
-        return Kernels(_native.strided_copy(dtype.char, list(out), 0, moved, n, 0, strides(out), n, None))
+        return Kernels(core.strided_copy(dtype.char, list(out), 0, moved, n, 0, strides(out), n, None))
 
 
 # ---- the functions

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ShapeError, error_context
 from lunette.number import Array, cells_in, total, zero_of
 from lunette.op import Case, Kernels, Shapes, apply, case
@@ -120,11 +120,14 @@ class MatMul(Glue):
         assert x is not None and y is not None
         return self.sizes(x, y)[2]
 
+    def flops(self, shapes: Shapes, batch: int) -> float:
+        return 2.0 * prod(self.shape(*shapes)) * self.terms(shapes)
+
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         x, y = shapes
         assert x is not None and y is not None
         m, n, k, _ = self.sizes(x, y)
-        product = _native.matmul(dtype.char, prod(x[:-2]), m, n, k, self.turn_x, self.turn_y, False)
+        product = core.matmul(dtype.char, prod(x[:-2]), m, n, k, self.turn_x, self.turn_y, False)
         return Kernels(product.taking([0, 1, -1, 2], 3))
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown
 from lunette.number import Array, cells_in
 from lunette.op import Case, Kernels, Shapes
@@ -90,7 +90,7 @@ class OneHot(Glue):
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         x = shapes[0] or ()
-        return Kernels(_native.one_hot(dtype.char, prod(x[: self.axis]), self.classes, prod(x[self.axis :])))
+        return Kernels(core.one_hot(dtype.char, prod(x[: self.axis]), self.classes, prod(x[self.axis :])))
 
 
 def one_hot(labels: Any, classes: int, axis: int = -1, dtype: Any = "object") -> Any:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import (
     Array,
@@ -49,8 +49,9 @@ from lunette.number import (
     zero_of,
 )
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, resolve
+from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool, avg_pool
-from lunette.ops.binary import div, mul, sub
+from lunette.ops.binary import add, div, equal, gate, mul, sub
 from lunette.ops.glue import shape_of
 from lunette.ops.max_pool import max_pool
 from lunette.ops.pool import Pool, View
@@ -71,6 +72,10 @@ class LpPool(Pool):
 
     name: ClassVar[str] = "lp_pool"
     needs: ClassVar[str] = "exp"
+    derivative_kernels: ClassVar[bool] = True
+    powers: ClassVar[bool] = True
+    counting: ClassVar[Mapping[str, Any] | None] = {"p": 1.0}
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"p": lambda op, rng, d, limits: float(rng.choice(limits.norms))}
 
     # ---- shape
 
@@ -99,6 +104,9 @@ class LpPool(Pool):
         if scale == 0:
             return 1, total(sizes)
         return scale, power(total([power(divide(s, scale), self.p) for s in sizes]), self.root)
+
+    def is_rational(self) -> bool:
+        return self.p in (1, math.inf)
 
     @property
     def root(self) -> Number:
@@ -172,6 +180,7 @@ class LpPool(Pool):
     # With J(u) = sum of sign(x)*(|x|/y)^(p-1) * u over a window and V(g) its transpose,
     #   d/dx J(u) . s = (p-1)/y * (sum of (|x|/y)^(p-2) * s*u - J(s)*J(u)),
     #   d/dx V(g) . s = (p-1) * (|x|^(p-2)*s * (sum of g*y^(1-p) over windows) - V(g/y * J(s))).
+    # Where y = 0, as J is zero so is this: what is divided by y passes a gate, and y has a one in the place of zero.
 
     @classmethod
     def bend_jvp(cls, options: Sequence[Any], primals: Sequence[Any], t: Sequence[Any], s: Sequence[Any]) -> Any:
@@ -179,9 +188,10 @@ class LpPool(Pool):
         if p in (1, math.inf):
             return None
         x, (t,), (s,) = primals[0], t, s
+        some = add(y, equal(y, 0))
         both = apply(AvgPool, (mul(mul(s, t), power_of(absolute(x), p - 2)),), "fast", *window)
         apart = mul(cls.push(options, primals, y, (s,)), cls.push(options, primals, y, (t,)))
-        return mul(div(sub(mul(both, power_of(y, 2 - p)), apart), y), p - 1)
+        return gate(y, mul(div(sub(mul(both, power_of(some, 2 - p)), apart), some), p - 1))
 
     @classmethod
     def bend_vjp(cls, options: Sequence[Any], primals: Sequence[Any], g: Any, s: Sequence[Any], wrt: int) -> Any:
@@ -189,8 +199,9 @@ class LpPool(Pool):
         if p in (1, math.inf):
             return None
         x, (s,) = primals[0], s
-        spread = AvgPool.pull(window, primals, None, mul(g, power_of(y, 1 - p)), 0)
-        apart = cls.pull(options, primals, y, mul(div(g, y), cls.push(options, primals, y, (s,))), 0)
+        some, g = add(y, equal(y, 0)), gate(y, g)
+        spread = AvgPool.pull(window, primals, None, mul(g, power_of(some, 1 - p)), 0)
+        apart = cls.pull(options, primals, y, mul(div(g, some), cls.push(options, primals, y, (s,))), 0)
         return mul(sub(mul(mul(power_of(absolute(x), p - 2), s), spread), apart), p - 1)
 
     @staticmethod
@@ -220,9 +231,12 @@ class LpPool(Pool):
 
     # ---- kernels
 
+    def is_nearest(self) -> bool:
+        return self.p == math.inf  # the greatest magnitude
+
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         pool, p = self.native(dtype, batch, shapes), float(self.p)
-        return Kernels(_native.lp_pool(*pool, p), _native.lp_pool_jvp(*pool, p), (_native.lp_pool_vjp(*pool, p),))
+        return Kernels(core.lp_pool(*pool, p), core.lp_pool_jvp(*pool, p), (core.lp_pool_vjp(*pool, p),))
 
     # ---- cases
 
@@ -240,6 +254,10 @@ class LpPool(Pool):
         "rank_4": case((1, 2, 3, 1, 2), kernel=(2, 2, 1, 2), stride=1),
         "no_channels": case((0, 4), kernel=(2,)),
     }
+
+    @classmethod
+    def variants(cls, norms: Sequence[float]) -> Sequence[Mapping[str, Any]]:
+        return [{"p": p} for p in norms]
 
 
 def check_p(p: Any) -> float:

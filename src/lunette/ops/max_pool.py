@@ -20,11 +20,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ShapeError
 from lunette.lines import Greatest, Relaxation
 from lunette.number import Array, Interval, Number, Ties, place, select, total, winners
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.pool import Pool, View, check_ties
 from lunette.window import Ints, Padding, Window, flag
 
@@ -41,6 +42,11 @@ class MaxPool(Pool):
     monotone: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     selects: ClassVar[bool] = True
+    has_indices: ClassVar[bool] = True
+    derivative_kernels: ClassVar[bool] = True
+    joins: ClassVar[np.ufunc | None] = np.maximum
+    refuses_empty: ClassVar[str] = "M1"
+    draws: ClassVar[Mapping[str, chance.Draw]] = {"ties": chance.ties}
 
     # ---- shape
 
@@ -68,7 +74,7 @@ class MaxPool(Pool):
         return self.fold(lambda view, cells: select(cells, self.ties), x)
 
     def indices(self, x: Array) -> Array:
-        """The place of the first winner of every window in its own channel, counted in row-major order."""
+        """In its own channel, counted in row-major order."""
         return self.fold(lambda view, cells: view.places[place(cells)], x)
 
     # ---- derivatives
@@ -93,6 +99,9 @@ class MaxPool(Pool):
 
         return (self.scatter(shares, x, g),)
 
+    def is_push_nearest(self) -> bool:
+        return self.ties == "first"  # a tangent as it was
+
     # ---- bounds   (derived: monotone and exact, so the kernel takes the ends to the ends)
 
     def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
@@ -103,7 +112,7 @@ class MaxPool(Pool):
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         pool = self.native(dtype, batch, shapes)
         ties = ("first", "all", "split").index(self.ties)
-        return Kernels(_native.max_pool(*pool), _native.max_pool_jvp(*pool, ties), (_native.max_pool_vjp(*pool, ties),))
+        return Kernels(core.max_pool(*pool), core.max_pool_jvp(*pool, ties), (core.max_pool_vjp(*pool, ties),))
 
     # ---- cases
 

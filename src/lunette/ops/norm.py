@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, ShapeError, error_context, shown
 from lunette.number import Array, Number, anchor, cells_in, divide, exp, is_infinite, is_nan, like, log, primal, total
 from lunette.op import Case, Kernels, Shapes, case
@@ -82,7 +82,7 @@ class AlongAxis(Glue):
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         x = shapes[0] or ()
         outer, count, inner = prod(x[: self.axis]), x[self.axis], prod(x[self.axis + 1 :])
-        return Kernels(_native.softmax(dtype.char, self.logarithm, outer, count, inner))
+        return Kernels(core.softmax(dtype.char, self.logarithm, outer, count, inner))
 
 
 def log_sum_exp(x: Any, axis: int) -> Any:

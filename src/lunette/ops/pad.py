@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, shown
 from lunette.number import Array, like
 from lunette.op import Case, Kernels, Shapes, case
@@ -90,7 +90,7 @@ class Pad(Layout):
         first = sum(lo * s for (lo, _), s in zip(self.padding, steps, strict=True))
         apart = [s * k for s, k in zip(steps, self.step, strict=True)]
         fill = float(self.value)
-        return Kernels(_native.strided_copy(dtype.char, list(x), 0, strides(x), prod(x), first, apart, prod(out), fill))
+        return Kernels(core.strided_copy(dtype.char, list(x), 0, strides(x), prod(x), first, apart, prod(out), fill))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Slice(Layout):
         first = sum(a * s for a, s in zip(self.start, steps, strict=True))
         apart = [s * k for s, k in zip(steps, self.step, strict=True)]
         n = prod(out)
-        return Kernels(_native.strided_copy(dtype.char, list(out), first, apart, prod(x), 0, strides(out), n, None))
+        return Kernels(core.strided_copy(dtype.char, list(out), first, apart, prod(x), 0, strides(out), n, None))
 
 
 # ---- the functions

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from lunette import _native
+from lunette import core
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
-from lunette.op import Shapes
-from lunette.ops.derivative import Differentiable
+from lunette.op import Case, Shapes
+from lunette.ops import chance
+from lunette.ops.windowed import Windowed
 from lunette.taps import Taps, Windows
 from lunette.window import AxisTable, Cell, Shape, Window, is_sequence, spatial_axes
 
@@ -33,10 +34,12 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool(Differentiable):
+class Pool(Windowed):
     """A window over the space of each channel."""
 
     window: Window
+
+    planar: ClassVar[bool] = True
 
     # ---- shape
 
@@ -96,18 +99,43 @@ class Pool(Differentiable):
         """Which cells of x, batch axes and all, the windows read."""
         return Windows(x, self.window)
 
+    # ---- cases
+
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        """Sliding windows."""
+        kernel = chance.ints(rng, d, 1, 4 if d < 3 else 3)
+        options: dict[str, Any] = {"kernel": kernel}
+        if rng.random() < 0.8:
+            options["stride"] = chance.ints(rng, d, 1, 4 if d < 4 else 2)
+        options["padding"] = 0 if cls.name in limits.unpadded else chance.padding(rng, limits, kernel, pool=True)
+        if rng.random() < 0.35 and cls.name not in limits.undilated:
+            options["dilation"] = chance.ints(rng, d, 1, 3)
+        options["ceil_mode"] = bool(rng.random() < 0.5)
+        x = (*chance.lead(rng), *chance.sizes(rng, d))
+        return Case((x,), {**options, **chance.options(cls.draws, cls.name, rng, d, limits)})
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return Case((x,), {"kernel": x[2:]})
+
     # ---- kernels
 
     def native(
         self, dtype: np.dtype[Any], batch: int, shapes: Shapes, counted: bool = False
-    ) -> tuple[str, _native.Pool, int]:
+    ) -> tuple[str, core.Pool, int]:
         """What every kernel of a pool is made for: the letter of a dtype, window tables, a number of planes.
 
         `counted` says whether padding counts.
         """
         tables = [(t.n, t.m, t.step, t.first, t.count, t.inside if counted else t.count) for t in self._tables(shapes)]
         assert shapes[0] is not None
-        return dtype.char, _native.Pool(tables), batch * shapes[0][0]
+        return dtype.char, core.Pool(tables), batch * shapes[0][0]
+
+    @property
+    def counted(self) -> bool:
+        """Whether the padding of a window counts."""
+        return False
 
     def countable(self, shapes: Shapes) -> bool:
         """Whether float64 has the number of cells of every window, padding included; else the specification counts."""

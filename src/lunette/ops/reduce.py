@@ -29,6 +29,7 @@ class Mean(Reduction):
     name: ClassVar[str] = "mean"
     needs: ClassVar[str] = "division"
     linear_in: ClassVar[tuple[int, ...]] = (0,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (0,)
     monotone: ClassVar[bool] = True
 
     def fold(self, cells: list[Number], zero: Number) -> Number:

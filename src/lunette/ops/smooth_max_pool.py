@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native, outward
+from lunette import core, outward
 from lunette.curves import SmoothGreatest
 from lunette.errors import ArgumentError, ShapeError, shown
 from lunette.lines import Mirrored, Relaxation
@@ -48,6 +48,7 @@ from lunette.number import (
     zero_of,
 )
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.ops import chance
 from lunette.ops.avg_pool import check_counted
 from lunette.ops.binary import div, mul, sub
 from lunette.ops.broadcast import sum_to
@@ -78,6 +79,14 @@ class SmoothMaxPool(Pool):
     scalars: ClassVar[tuple[str, ...]] = ("beta",)
     needs: ClassVar[str] = "exp"
     monotone: ClassVar[bool] = True
+    derivative_kernels: ClassVar[bool] = True
+    refuses_empty: ClassVar[str] = "S2"
+    refused_with: ClassVar[Mapping[str, Any]] = {"count_include_pad": False}
+    needed: ClassVar[Mapping[str, Any]] = {"beta": 1.0}
+    draws: ClassVar[Mapping[str, chance.Draw]] = {
+        "beta": chance.one_of(-1.5, 0.5, 1.0, 4.0),
+        "count_include_pad": chance.often,
+    }
 
     # ---- shape
 
@@ -109,6 +118,10 @@ class SmoothMaxPool(Pool):
         less(0, value)
 
     # ---- meaning
+
+    @property
+    def counted(self) -> bool:
+        return self.count_include_pad
 
     def soften(self, view: View, cells: Sequence[Number], beta: Number) -> Softmax:
         """One window, shifted by its winner. The absent cells that count are zeros."""
@@ -258,10 +271,10 @@ class SmoothMaxPool(Pool):
         if counted and not self.countable(shapes):
             return Kernels()
         pool = (*self.native(dtype, batch, shapes, counted), counted)
-        vjp = _native.smooth_max_pool_vjp(*pool)
+        vjp = core.smooth_max_pool_vjp(*pool)
         return Kernels(
-            _native.smooth_max_pool(*pool),
-            _native.smooth_max_pool_jvp(*pool),
+            core.smooth_max_pool(*pool),
+            core.smooth_max_pool_jvp(*pool),
             (vjp.taking([0, 1, 2, 3, -1], 4), vjp.taking([0, 1, 2, -1, 3], 4)),
         )
 

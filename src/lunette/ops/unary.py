@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import _native, number, outward
+from lunette import core, number, outward
 from lunette.lines import Kink, Relaxation
 from lunette.number import (
     Array,
@@ -82,12 +82,15 @@ class Unary(Glue):
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
         return cls.chain(options, primals[0], y, g)
 
+    def in_place(self, shapes: Shapes) -> tuple[int, ...]:
+        return (0,)
+
     def parameter(self) -> float:
         """The number that the kernel needs beside x."""
         return 0.0
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        return Kernels(_native.unary(dtype.char, self.name, prod(shapes[0] or ()), self.parameter()))
+        return Kernels(core.unary(dtype.char, self.name, prod(shapes[0] or ()), self.parameter()))
 
 
 class Curved(Unary):
@@ -104,6 +107,8 @@ class Neg(Unary):
 
     name: ClassVar[str] = "neg"
     linear_in: ClassVar[tuple[int, ...]] = (0,)
+    jointly_linear: ClassVar[tuple[int, ...]] = (0,)
+    rounds_once: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
         return -v
@@ -144,6 +149,7 @@ class LeakyRelu(Unary):
 
     name: ClassVar[str] = "leaky_relu"
     needs: ClassVar[str] = "order"
+    rounds_once: ClassVar[bool] = True
 
     @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
@@ -248,6 +254,7 @@ class Sqrt(Curved):
 
     name: ClassVar[str] = "sqrt"
     needs: ClassVar[str] = "exp"
+    rounds_once: ClassVar[bool] = True
     positive: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
     bend: ClassVar[float] = -math.inf
@@ -270,6 +277,7 @@ class Abs(Unary):
 
     name: ClassVar[str] = "abs"
     needs: ClassVar[str] = "order"
+    rounds_once: ClassVar[bool] = True
 
     def cell(self, v: Number) -> Number:
         if is_float(v):
@@ -314,6 +322,7 @@ class StopGradient(Unary):
     """X itself, with a derivative of zero."""
 
     name: ClassVar[str] = "stop_gradient"
+    jointly_linear: ClassVar[tuple[int, ...]] = (0,)
     monotone: ClassVar[bool] = True
     exact: ClassVar[bool] = True
 
@@ -329,7 +338,7 @@ class StopGradient(Unary):
         return None
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
-        return Kernels(_native.unary(dtype.char, "copy", prod(shapes[0] or ()), 0.0))
+        return Kernels(core.unary(dtype.char, "copy", prod(shapes[0] or ()), 0.0))
 
 
 def _is_floating_zero(v: Number) -> bool:

@@ -377,10 +377,9 @@ class Network:
 def is_linear(n: Node, moving: Sequence[bool]) -> bool:
     """Whether a node is linear in all that varies together, and a constant beside it."""
     assert n.kind is not None
-    if n.kind.jointly_linear:
-        return True
-    at = [p for p, m in enumerate(moving) if m]
-    return len(at) == 1 and at[0] in n.kind.linear_in
+    at = {p for p, m in enumerate(moving) if m}
+    together = at if n.kind.variadic and n.kind.jointly_linear else set(n.kind.jointly_linear)
+    return at <= together or (len(at) == 1 and at <= set(n.kind.linear_in))
 
 
 def unit_rows(cells: Array, shape: Sequence[int]) -> Array | Patch:

@@ -36,8 +36,14 @@ from lunette.graph.rows import by_rows
 from lunette.lines import GROW, TINY, Lines, Parameters, Relaxation, gamma
 from lunette.number import Array, Interval
 from lunette.op import apply
+from lunette.rules import Interpretation
 
 Boxes = Sequence[Interval | None]
+
+RELAX = Interpretation("relax", "lines for ln.bounds, without which its interval has to do")
+RELAX.way("told", lambda kind: kind.tells("relax"))
+RELAX.way("of the operators that it is made of", lambda kind: kind.tells("parts"))
+RELAX.way("derived: linear, by its VJP", lambda kind: kind.jointly_linear or kind.linear_in)
 
 
 def magnitude(box: Interval) -> Array:

@@ -11,35 +11,27 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from typing import Any, ClassVar
 
-from lunette.conform.case import KINDS, LAYOUTS, Case, Data
+from lunette.conform.case import LAYOUTS, Case, Data
 from lunette.conform.isa import seen
-from lunette.conform.truth import SELECTING
 from lunette.dialects import Call, Unsaid, dialect
 from lunette.errors import ArgumentError, LunetteError
 from lunette.number import Array
+from lunette.ops import KINDS
+from lunette.ops.chance import Limits
 
 TIES = {"the first in row-major order": "first", "equal shares": "split"}
 """What dialects say about ties, and the option of that name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class Space(Limits):
     """What to draw cases from. What a backend cannot do is better not drawn than refused."""
 
-    ops: tuple[str, ...] = tuple(KINDS)
+    ops: tuple[str, ...] = field(default_factory=lambda: tuple(KINDS))
     ranks: tuple[int, ...] = (1, 2, 3, 4)
     dtypes: tuple[str, ...] = ("float32", "float64", "float16", "bfloat16")
     modes: tuple[str, ...] = ("forward", "indices", "jvp", "vjp")
     layouts: tuple[str, ...] = LAYOUTS
-    ties: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    symmetric: bool = False
-    """Padding is the same at both ends."""
-    half_padded: bool = False
-    """The padding of a pool is at most half of its kernel."""
-    dilated_averages: bool = True
-    norms: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0, float("inf"))
-    divisors: bool = True
-    named_padding: bool = True
     thin: int = 1
     """Every so many of the corners are asked, where a case costs seconds."""
 
@@ -128,9 +120,9 @@ class Backend(ABC):
             return call.reason
         if case.mode == "indices" and not self.has_indices(call):
             return f"no indices from {call.function}"
-        if case.op in SELECTING and case.mode in ("jvp", "vjp") and call.corners is not None:
+        if case.kind.selects and case.mode in ("jvp", "vjp") and call.corners is not None:
             does = TIES.get(call.corners.ties or "")
-            asked = case.options.get("ties", "all" if case.op == "global_max_pool" else "first")
+            asked = case.option("ties")
             if does is not None and does != asked:
                 return f"ties are {call.corners.ties}"
             if case.misses and asked != "first":

@@ -18,10 +18,10 @@ import numpy as np
 
 from lunette.conform.backends.backend import Backend, Space, preamble, register
 from lunette.conform.backends.lunette import called
-from lunette.conform.case import KINDS, Case, Data
-from lunette.conform.truth import FUNCTIONS
+from lunette.conform.case import Case, Data
 from lunette.errors import ArgumentError, meant, shown
 from lunette.op import parameters_of
+from lunette.ops import ALL, KINDS
 
 PER_AXIS = frozenset({"stride", "padding", "dilation", "output_padding"})
 UNSAID = ("ties", "spatial", "arithmetic")
@@ -48,7 +48,7 @@ class Function(Backend):
         for mode in ("forward", "jvp", "vjp"):
             check_signature(self.functions[mode], op, mode)
         modes = ["forward", *(m for m in ("jvp", "vjp") if self.functions[m] is not None)]
-        if "return_indices" in parameters_of(FUNCTIONS[op]) and self._takes(function, "return_indices"):
+        if "return_indices" in parameters_of(ALL[KINDS[op]]) and self._takes(function, "return_indices"):
             modes.append("indices")
         self.space = Space(
             ops=(op,),
@@ -93,7 +93,7 @@ class Function(Backend):
             derivative = case.mode in ("jvp", "vjp") and name == "ties"
             if self._takes(function, name) or (name in UNSAID and not derivative):
                 continue
-            default = parameters_of(FUNCTIONS[case.op])[name].default
+            default = parameters_of(ALL[case.kind])[name].default
             if value != default and not (isinstance(value, tuple) and set(value) == {default}):
                 return f"the function takes no {name}"
         return None
@@ -103,7 +103,7 @@ class Function(Backend):
         function = self.functions.get(case.mode)
         if function is None or self.supports(case) is None:
             return case
-        needed = {n for n, p in parameters_of(FUNCTIONS[case.op]).items() if p.default is p.empty}
+        needed = {n for n, p in parameters_of(ALL[case.kind]).items() if p.default is p.empty}
         kept = {n: v for n, v in case.options.items() if n in (*needed, *UNSAID[1:]) or self._takes(function, n)}
         fewer = replace(case, options=kept)
         return fewer if (fewer.output is None) == (case.output is None) else case
@@ -136,7 +136,7 @@ class Function(Backend):
             named = inspect.signature(function).parameters
         except (TypeError, ValueError):
             return {}
-        usual = {n: p.default for n, p in parameters_of(FUNCTIONS[case.op]).items() if p.default is not p.empty}
+        usual = {n: p.default for n, p in parameters_of(ALL[case.kind]).items() if p.default is not p.empty}
         return {
             n: v for n, v in usual.items() if n in named and n not in (*UNSAID, *case.kind.arrays, "return_indices")
         }
@@ -206,13 +206,14 @@ class Imported(Function):
     def __init__(self, name: str) -> None:
         place, _, op = name.partition(" as ")
         module, _, path = place.partition(":")
-        check_operator(op)
         try:
-            found: Any = importlib.import_module(module)
+            found: Any = importlib.import_module(module)  # which may have operators of its own
         except ImportError as error:
+            check_operator(op)
             hint = "Run it where `import` finds the module."
             hint = f"A module is named without .py: {module[:-3]}:{path}." if module.endswith(".py") else hint
             raise ArgumentError("V5", f"a module {module}", shown(str(error)), hint, who="conform") from error
+        check_operator(op)
         parts = path.split(".")
         for part in parts[:-1]:
             found = getattr(found, part, None)
@@ -250,7 +251,7 @@ def check_signature(function: Callable[..., Any] | None, op: str, mode: str) -> 
     if signature is None:
         return
     arrays = [n for n in KINDS[op].arrays if n != "b"] if mode == "forward" else ["primals", "direction"]
-    options = {n: p for n, p in parameters_of(FUNCTIONS[op]).items() if n not in KINDS[op].arrays}
+    options = {n: p for n, p in parameters_of(ALL[KINDS[op]]).items() if n not in KINDS[op].arrays}
     named = signature.parameters
     every = any(p.kind is p.VAR_KEYWORD for p in named.values())
     must = [n for n, p in options.items() if p.default is p.empty]

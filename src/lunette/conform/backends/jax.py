@@ -45,7 +45,7 @@ class Jax(Backend):
 
     def supports(self, case: Case) -> str | None:
         """Averages are composed here: what 0/0 is in a window without cells is nothing that JAX says."""
-        if case.op == "avg_pool" and not case.options.get("count_include_pad", True) and case.misses:
+        if case.kind.averages and case.misses:
             return "lax sums: an average over no cell is not its own"
         return super().supports(case)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lunette.conform.allowance import run_lunette
 from lunette.conform.backends.backend import Backend, Space, preamble, written
 from lunette.conform.case import Case, Data, source_of
-from lunette.conform.truth import run_lunette
+from lunette.ops import ALL, OWN
 
 
 class Lunette(Backend):
     """The public functions on NumPy arrays."""
 
     name = "lunette"
-    space = Space()
+    space = Space(ops=tuple(kind.name for kind in ALL if kind in OWN))
     switches = ("LUNETTE_ISA",)
 
     def supports(self, case: Case) -> str | None:

@@ -49,7 +49,7 @@ class Tinygrad(Backend):
 
     def call(self, case: Case) -> Call | Unsaid:
         function = FUNCTIONS[case.op]
-        if case.op.startswith("global"):
+        if case.kind.windows == "whole":
             said: dict[str, Any] = {"axis": tuple(range(-case.d, 0)), "keepdim": case.options.get("keepdims", True)}
             return Call(function, said, corners=SPLIT)
         try:
@@ -59,16 +59,16 @@ class Tinygrad(Backend):
         axes: Any = window.axes
         flat = [p for a in reversed(axes) for p in (a.lo, a.hi)]  # last axis first
         said = {"stride": case.per_axis("stride"), "dilation": case.per_axis("dilation")}
-        if "pool" in case.op:
+        if not case.kind.weighted:
             said |= {"kernel_size": case.per_axis("kernel"), "padding": tuple(flat)}
             said["ceil_mode"] = any(a.ceil for a in axes)
         else:
             said |= {"groups": case.options.get("groups", 1), "padding": tuple(flat)}
-        if case.op == "conv_transpose":
+        if case.kind.windows == "transposed":
             if any(a.lo != a.hi for a in axes):
                 return Unsaid("tinygrad conv_transpose needs the same padding at both ends")
             said |= {"padding": tuple(a.lo for a in axes), "output_padding": tuple(a.output_padding for a in axes)}
-        if case.op == "avg_pool":
+        if case.kind.averages:
             said["count_include_pad"] = case.options.get("count_include_pad", True)
         if case.mode == "indices":
             said["return_indices"] = True
@@ -110,12 +110,12 @@ class Tinygrad(Backend):
 def _window(case: Case) -> Window:
     """The window in cells, named padding included."""
     given = case.options
-    if case.op == "conv_transpose":
+    if case.kind.windows == "transposed":
         shared = (given.get("stride", 1), given.get("padding", 0), given.get("dilation", 1))
         window = Window.transposed(case.d, case.per_axis("kernel"), *shared, given.get("output_padding", 0))
         assert all(isinstance(a, Transposed) for a in window.axes)
         return window
-    stride = given.get("stride", None if "pool" in case.op else 1)
+    stride = given.get("stride", 1 if case.kind.weighted else None)
     shared = (stride, given.get("padding", 0), given.get("dilation", 1))
     window = Window.sliding(case.space, case.per_axis("kernel"), *shared, given.get("ceil_mode", False))
     assert all(isinstance(a, Axis) for a in window.axes)

@@ -12,9 +12,10 @@ import numpy as np
 from lunette.conform.backends.backend import Backend, Space, preamble, written
 from lunette.conform.case import Case, Data, source_of
 from lunette.conform.judge import WrongShape
-from lunette.dialects import Call
+from lunette.dialects import DIALECTS, Call
 from lunette.number import Array
 
+UNPADDED, UNDILATED = ("lp_pool",), ("avg_pool", "lp_pool")
 FIRST = {"max_pool": ("first",), "adaptive_max_pool": ("first",), "global_max_pool": ("split",)}
 
 
@@ -26,12 +27,13 @@ class Torch(Backend):
     extra = "torch"
     dialect = "torch"
     space = Space(
-        ops=tuple(o for o in Space().ops if o != "smooth_max_pool"),
+        ops=tuple(DIALECTS["torch"].functions),
         ranks=(1, 2, 3),
         ties=FIRST,
         symmetric=True,
         half_padded=True,
-        dilated_averages=False,
+        unpadded=UNPADDED,
+        undilated=UNDILATED,
         named_padding=False,
     )
     environment: Mapping[str, str] = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -114,7 +116,8 @@ class TorchCompile(Torch):
         ties=FIRST,
         symmetric=True,
         half_padded=True,
-        dilated_averages=False,
+        unpadded=UNPADDED,
+        undilated=UNDILATED,
         named_padding=False,
         thin=8,
     )
