@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from lunette import outward
 from lunette.curves import Curve
-from lunette.lines import Greatest
+from lunette.lines import Greatest, Relaxation
 from lunette.number import Array, Interval
 from lunette.op import Op, apply
 from lunette.ops.glue import Glue, broadcast
@@ -38,6 +38,15 @@ def curve_of(op: Glue, box: Interval, bend: Any) -> Curve:
         return y
 
     return Curve(box.lo, box.hi, np.broadcast_to(np.float64(bend), box.shape), value, slope)
+
+
+class Curved(Glue):
+    """A smooth function of single cells, convex below `bend` and concave above it."""
+
+    bend: ClassVar[float]
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+        return None if self.positive and (boxes[0].lo < 0).any() else curve_of(self, boxes[0], self.bend)
 
 
 def greater(boxes: Sequence[Interval], moving: Sequence[bool]) -> Greatest:

@@ -42,7 +42,7 @@ from lunette.number import (
 )
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
-from lunette.ops.enclose import curve_of
+from lunette.ops.enclose import Curved
 from lunette.ops.glue import Glue, check_number, make
 from lunette.window import Shape
 
@@ -91,15 +91,6 @@ class Unary(Glue):
 
     def kernels(self, dtype: np.dtype[Any], batch: int, shapes: Shapes) -> Kernels:
         return Kernels(core.unary(dtype.char, self.name, prod(shapes[0] or ()), self.parameter()))
-
-
-class Curved(Unary):
-    """A smooth function, convex below `bend` and concave above it."""
-
-    bend: ClassVar[float]
-
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
-        return None if self.positive and (boxes[0].lo < 0).any() else curve_of(self, boxes[0], self.bend)
 
 
 class Neg(Unary):
@@ -184,7 +175,7 @@ class LeakyRelu(Unary):
         return self.slope
 
 
-class Sigmoid(Curved):
+class Sigmoid(Curved, Unary):
     """1 / (1 + exp(-x))."""
 
     name: ClassVar[str] = "sigmoid"
@@ -200,7 +191,7 @@ class Sigmoid(Curved):
         return mul(t, mul(y, sub(1, y)))
 
 
-class Tanh(Curved):
+class Tanh(Curved, Unary):
     """The hyperbolic tangent."""
 
     name: ClassVar[str] = "tanh"
@@ -216,7 +207,7 @@ class Tanh(Curved):
         return mul(t, sub(1, mul(y, y)))
 
 
-class Exp(Curved):
+class Exp(Curved, Unary):
     """E to the power x."""
 
     name: ClassVar[str] = "exp"
@@ -232,7 +223,7 @@ class Exp(Curved):
         return mul(t, y)
 
 
-class Log(Curved):
+class Log(Curved, Unary):
     """The natural logarithm."""
 
     name: ClassVar[str] = "log"
@@ -249,7 +240,7 @@ class Log(Curved):
         return div(t, x)
 
 
-class Sqrt(Curved):
+class Sqrt(Curved, Unary):
     """The square root."""
 
     name: ClassVar[str] = "sqrt"

@@ -35,13 +35,13 @@ from lunette.graph.nodes import Node
 from lunette.graph.rows import by_rows
 from lunette.lines import GROW, TINY, Lines, Parameters, Relaxation, gamma
 from lunette.number import Array, Interval
-from lunette.op import apply
+from lunette.op import KERNEL, apply
 from lunette.rules import Interpretation
 
 Boxes = Sequence[Interval | None]
 
 RELAX = Interpretation("relax", "lines for ln.bounds, without which its interval has to do")
-RELAX.way("told", lambda kind: kind.tells("relax"))
+RELAX.way("own rule", lambda kind: kind.tells("relax"))
 RELAX.way("of the operators that it is made of", lambda kind: kind.tells("parts"))
 RELAX.way("derived: linear, by its VJP", lambda kind: kind.jointly_linear or kind.linear_in)
 
@@ -102,7 +102,8 @@ class Linear(Step):
         cells = prod(node.shape)
         with np.errstate(all="ignore"):
             size = (reach.hi - reach.lo) / 2
-            error = gamma(height(cells) + 4) * size
+            # Without a kernel, the VJP is that of the specification, which adds one term after the other.
+            error = gamma((height(cells) if KERNEL.has(kind) else cells) + 4) * size
             read = sum(float(magnitude(b).sum()) for b, m in zip(boxes, moving, strict=True) if m and b is not None)
         self.centres: list[Any] = []
         for p, b in enumerate(boxes):
