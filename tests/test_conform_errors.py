@@ -12,6 +12,7 @@ import pytest
 
 import lunette as ln
 from lunette.conform import cluster as clusters
+from lunette.conform.allowance import how_far
 from lunette.conform.backends.lunette import Lunette
 from lunette.conform.cluster import Cluster, remote
 from lunette.conform.known import read
@@ -178,3 +179,13 @@ def test_u1_a_value_is_decided() -> None:
     assert caught.value.who == "lp_pool"
     g = np.array([[1.0, 0, 0, -5]])  # nearest to what is not told from zero is zero
     assert ln.lp_pool_vjp((x,), g, **options)[0][0, 3] == 0
+
+
+def test_v10_exponentials_have_a_rule_of_how_far_they_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(how_far, "registered", {})
+    with pytest.raises(ln.ArgumentError) as caught:
+        run("lunette", ops="lp_pool", cases=5)
+    assert str(caught.value) == (
+        "conform [V10] needs a rule of how far lp_pool may be off, since it has roots or exponentials; got none. "
+        "Register one: lunette.conform.allowance.how_far.register(LpPool)."
+    )

@@ -940,6 +940,7 @@ def test_nothing_else_is_raised() -> None:
                     "damaged",
                     "gone",
                     "SystemExit",
+                    "AttributeError",  # what Python asks of a module's __getattr__
                     *("Died", "Hung"),  # what happens to a worker of conform: caught there, and a verdict
                 ), (
                     path.name,

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import lunette as ln
-from lunette import _native
+from lunette import _native, core
 from lunette.arithmetic.rounded import _widener
 from lunette.arithmetic.sums import _decider
 from lunette.array import forget, resolved
@@ -126,7 +126,7 @@ def test_the_problems_below_use_every_kernel(monkeypatch: pytest.MonkeyPatch) ->
         return call
 
     for name in tuple(unused):
-        monkeypatch.setattr(_native, name, noted(name))
+        monkeypatch.setattr(core, name, noted(name))
     forget()
     _decider.cache_clear()
     _widener.cache_clear()

@@ -326,12 +326,6 @@ def test_lunettes_own_stay() -> None:
         ops.unregister(ops.MaxPool)
 
 
-def test_exponentials_need_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MedianPool, "needs", "exp")
-    with pytest.raises(ArgumentError, match=r"conform \[V10\] needs a rule of how far median_pool may be off"):
-        ln.conform(median_pool, op="median_pool", cases=5)
-
-
 def test_its_own_refusals_are_told() -> None:
     with pytest.raises(LunetteError, match=r"median_pool \(d=1\) \[MD1\] needs a cell of the input in every window"):
         median_pool(np.zeros((1, 2), np.float32), (1,), padding=1)

@@ -3,7 +3,7 @@
 What selects is exact. The bound of a sum of t terms is gamma(h) * sum|x||w| + (t+2) * tiny with
 h = min(t, 512 + ceil(t/512)) + 2: any order of summation in blocks keeps it, a running sum of 2**25 ones does not.
 float16 and bfloat16 are accumulated in float32 and rounded to 16 bits: once for a value, up to four times in a
-derivative that is composed of several calls. Operators with roots or exponentials have bounds of their own (RULES).
+derivative that is composed of several calls. Operators with roots or exponentials have bounds of their own (how_far).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from lunette.conform.data import DTYPES, limits
 from lunette.errors import ArgumentError
 from lunette.number import Array
 from lunette.ops import ALL, LpPool, SmoothMaxPool, Windowed
+from lunette.rules import Rule
 from lunette.window import Shape
 
 
@@ -175,22 +176,18 @@ class Question:
     """The unit roundoff of the type that is computed in."""
 
 
-Rule = Callable[[Question], Array]
-
-
 def _analytic(case: Case, data: Data, exact: Array, size: Array, t: int, u: float) -> Array:
     x = np.abs(data.primals[0].astype(np.float64))
     return rule_of(case.kind)(Question(case, exact, size, float(x[np.isfinite(x)].max(initial=0)), t, u))
 
 
-def rule_of(kind: type[Windowed]) -> Rule:
+def rule_of(kind: type[Windowed]) -> Callable[[Question], Array]:
     """The rule of an operator with roots or exponentials, or of the one that it is made from. Rule V10."""
-    rule = next((RULES[k] for k in kind.__mro__ if k in RULES), None)
-    if rule is None:
+    if not how_far.has(kind):
         need = f"a rule of how far {kind.name} may be off, since it has roots or exponentials"
-        hint = "Put one into lunette.conform.allowance.RULES."
+        hint = f"Register one: lunette.conform.allowance.how_far.register({kind.__name__})."
         raise ArgumentError("V10", need, "none", hint, who="conform")
-    return rule
+    return how_far.of(kind)
 
 
 # ---- roots and exponentials
@@ -198,6 +195,13 @@ def rule_of(kind: type[Windowed]) -> Rule:
 # Values: 4 ulp (8 u) and the propagated bound of the sum. Derivatives: counted roundings of weights and sums.
 
 
+@Rule
+def how_far(q: Question) -> Array:
+    """How far an operator with roots or exponentials may be off, by its class: of others nothing is known."""
+    return np.full(q.exact.shape, inf)
+
+
+@how_far.register(LpPool)
 def _of_norms(q: Question) -> Array:
     """Powers of p + 3 roundings, a sum, a root whose exponent is rounded, which costs the logarithm of the sum.
 
@@ -214,6 +218,7 @@ def _of_norms(q: Question) -> Array:
     return 2 * gamma(2 * p * steps + q.terms + 4 * q.case.d, q.u) * q.size
 
 
+@how_far.register(SmoothMaxPool)
 def _of_smooth_maxima(q: Question) -> Array:
     """Beta*x is rounded, and its distance to the winner, which exp turns into a relative error."""
     beta = abs(float(q.case.options["beta"]))
@@ -221,7 +226,3 @@ def _of_smooth_maxima(q: Question) -> Array:
         return 8 * q.u * np.abs(q.exact) + gamma(height(q.terms + 2), q.u) / beta + 4 * q.u * q.largest
     steps = 8 * beta * q.largest + q.terms + 4 + log(q.terms)
     return (2 * gamma(2 * steps + 4, q.u) + gamma(q.terms + 4, q.u)) * q.size
-
-
-RULES: dict[type[Windowed], Rule] = {LpPool: _of_norms, SmoothMaxPool: _of_smooth_maxima}
-"""How far operators with roots or exponentials may be off. What is made from one of them has its rule."""

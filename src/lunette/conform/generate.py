@@ -135,8 +135,7 @@ def draw(op: str, rng: Rng, space: Space | None = None) -> Case:
 
 def modes_of(op: str) -> tuple[str, ...]:
     """What can be asked of an operator."""
-    has_indices = "return_indices" in parameters_of(ALL[KINDS[op]])
-    return ANSWERS if has_indices else tuple(m for m in ANSWERS if m != "indices")
+    return ANSWERS if KINDS[op].has_indices else tuple(m for m in ANSWERS if m != "indices")
 
 
 def _had(op: str, options: Mapping[str, Any]) -> dict[str, Any]:

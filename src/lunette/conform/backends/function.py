@@ -48,7 +48,7 @@ class Function(Backend):
         for mode in ("forward", "jvp", "vjp"):
             check_signature(self.functions[mode], op, mode)
         modes = ["forward", *(m for m in ("jvp", "vjp") if self.functions[m] is not None)]
-        if "return_indices" in parameters_of(ALL[KINDS[op]]) and self._takes(function, "return_indices"):
+        if KINDS[op].has_indices and self._takes(function, "return_indices"):
             modes.append("indices")
         self.space = Space(
             ops=(op,),
