@@ -201,6 +201,14 @@ def test_a_box_without_width_gives_the_value(seed: int) -> None:
     assert ((found.lo <= y + 1e-11) & (y - 1e-11 <= found.hi)).all() and (found.width < 1e-9 * (1 + np.abs(y))).all()
 
 
+def test_what_is_computed_twice_is_one() -> None:
+    x = ln.Interval(-np.ones(2), np.ones(2))
+    found = ln.bounds(lambda x: ln.relu(x) - ln.relu(x), x)
+    assert np.abs([found.lo, found.hi]).max() < 1e-12
+    apart = ln.bounds(lambda x: ln.relu(x) - ln.relu(x), x, semantics="float")
+    assert apart.hi.min() >= 0
+
+
 def test_rows_are_rows() -> None:
     graph, box = random_network(3)
     rows = np.array([[1, -1, 0], [0, 2, 1], [1, 1, 1]])
@@ -271,6 +279,21 @@ def test_who_is_stopped_keeps_what_is_proven(
     plain = ln.bounds(graph, box, method="interval")
     assert found.stopped == said and not plain.stopped
     assert (found.lo >= plain.lo).all() and (found.hi <= plain.hi).all() and escapes(graph, box, found, 20) == 0
+
+
+def test_arrays_without_axes() -> None:
+    """NumPy makes numbers of them, which boxes are not made of."""
+    box = ln.Interval(np.asarray(-1.0), np.asarray(2.0))
+
+    def f(x: Any) -> Any:
+        return ln.relu(x) * x - ln.maximum(x, 0.5) + ln.sigmoid(x) - ln.sum(x) / (ln.abs(x) + 1)
+
+    graph = ln.trace(f, box.lo)
+    for method in METHODS:
+        found = ln.bounds(graph, box, method=method, steps=3)
+        assert found.lo.shape == () and escapes(graph, box, found, 30) == 0
+    one = ln.bounds(lambda x: ln.relu(x) - x, ln.Interval(np.array([-1.0]), np.array([2.0])), semantics="float")
+    assert one.lo <= 0 and 1 <= one.hi < 1.1
 
 
 def test_outputs_of_all_kinds() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 import lunette as ln
 
-LAYERS = ("conv", "max", "average", "smooth", "residual", "relu")
+LAYERS = ("dense", "max", "average", "smooth", "residual", "nothing")
 
 
 def random_network(seed: int, smooth: bool = True) -> tuple[ln.Graph, ln.Interval]:
@@ -28,12 +28,12 @@ def random_network(seed: int, smooth: bool = True) -> tuple[ln.Graph, ln.Interva
         for _ in range(int(rng.integers(1, 6))):
             layer = str(rng.choice(LAYERS))
             h = ln.relu(h)
-            if layer == "conv" or (layer == "smooth" and not smooth):
+            if layer == "dense" or (layer == "smooth" and not smooth):
                 h = _conv(rng, h, d)
             elif layer == "residual":
                 w = _weights(rng, (h.shape[1], h.shape[1], *(3,) * d))
                 h = h + ln.conv(h, w, padding=1)
-            elif layer != "relu":
+            elif layer != "nothing":
                 h = _pool(rng, h, d, layer)
         flat = ln.flatten(h)
         return ln.linear(flat, _weights(rng, (3, flat.shape[1])), rng.normal(size=3).astype(np.float32))

@@ -30,7 +30,7 @@ from lunette.ops import AvgPool
 from lunette.ops.binary import Add, Div, Mul, Sub
 from lunette.ops.reduce import Mean
 from lunette.ops.unary import Abs, LeakyRelu, Neg
-from lunette.relax.step import magnitude
+from lunette.relax.step import around, magnitude
 
 ONCE = (Add, Sub, Mul, Div, LeakyRelu)
 NEVER = (Neg, Abs)
@@ -75,7 +75,7 @@ class Floats:
         assert n.kind is not None
         info = np.finfo(self.dtype)
         u = float(info.eps) / 2
-        operands = [None if b is None else Interval.between(-magnitude(b), magnitude(b)) for b in boxes]
+        operands = [None if b is None else around(magnitude(b)) for b in boxes]
         size: Array = magnitude(Interval.of(apply(n.kind, operands, "interval", *n.options)))
         with np.errstate(all="ignore"):
             d = (count * u / (1 - count * u) * size + count * float(info.smallest_subnormal)) * GROW

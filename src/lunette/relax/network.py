@@ -15,6 +15,7 @@ import numpy as np
 from lunette.errors import ArgumentError
 from lunette.graph.graph import Graph
 from lunette.graph.nodes import Node, Var
+from lunette.graph.simplify import simplified
 from lunette.graph.walk import forward
 from lunette.number import Array, as_dtype
 from lunette.op import apply
@@ -68,6 +69,16 @@ def in_float64(graph: Graph, given: Sequence[Array | None], apart: bool = True) 
         known[at], before = v, len(new.nodes)
     for at in graph.outputs:
         new.output(known[at] if isinstance(known[at], Var) else new.constant(take(known[at])))
+    return _without_repetition(new) if apart else new
+
+
+def _without_repetition(graph: Graph) -> Graph:
+    """Equal nodes are one, whose lines are the same for all that read it; what nothing needs is gone.
+
+    Not of executions in floats: who computes twice may compute in two orders.
+    """
+    simple, new = simplified(graph, fold=False), Graph()
+    new.nodes, new.outputs, new.lines = list(simple.nodes), list(simple.outputs), False
     return new
 
 

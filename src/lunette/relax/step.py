@@ -48,8 +48,12 @@ RELAX.way("derived: linear, by its VJP", lambda kind: kind.jointly_linear or kin
 
 def magnitude(box: Interval) -> Array:
     """The greatest absolute value of every cell."""
-    greatest: Array = np.maximum(np.abs(box.lo), np.abs(box.hi))
-    return greatest
+    return np.asarray(np.maximum(np.abs(box.lo), np.abs(box.hi)))
+
+
+def around(radius: Array) -> Interval:
+    """All that is no farther from zero. NumPy makes numbers of arrays without axes, which are no boxes."""
+    return Interval.between(np.asarray(-radius), np.asarray(radius))
 
 
 class Step(ABC):
@@ -98,7 +102,7 @@ class Linear(Step):
             return Interval.of(apply(kind, operands, "interval", *options))
 
         zero = interval(lambda p, b: np.zeros(b.shape) if moving[p] else b)
-        reach = interval(lambda p, b: Interval.between(-magnitude(b), magnitude(b)) if moving[p] else b)
+        reach = interval(lambda p, b: around(magnitude(b)) if moving[p] else b)
         cells = prod(node.shape)
         with np.errstate(all="ignore"):
             size = (reach.hi - reach.lo) / 2
@@ -107,7 +111,9 @@ class Linear(Step):
             read = sum(float(magnitude(b).sum()) for b, m in zip(boxes, moving, strict=True) if m and b is not None)
         self.centres: list[Any] = []
         for p, b in enumerate(boxes):
-            self.centres.append(None if b is None else b.lo if b.lo is b.hi or moving[p] else b.lo / 2 + b.hi / 2)
+            self.centres.append(
+                None if b is None else b.lo if b.lo is b.hi or moving[p] else np.asarray(b.lo / 2 + b.hi / 2)
+            )
             if b is not None and not moving[p] and p in kind.linear_in and (b.lo != b.hi).any():
                 c = self.centres[p]
                 radius = np.nextafter(np.maximum(b.hi - c, c - b.lo), np.inf)
@@ -116,7 +122,7 @@ class Linear(Step):
                     if q != p and not moving[q]:
                         return np.zeros(v.shape)
                     reach = radius if q == p else magnitude(v)
-                    return Interval.between(-reach, reach)
+                    return around(reach)
 
                 error = error + magnitude(interval(uncertain))
         self.settle(zero.lo[None], zero.hi[None], error[None], read * (cells + 4))
