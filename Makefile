@@ -31,7 +31,7 @@ test: $(VENV)/installed-tests check ## install what the tests need, check style 
 test-all: need test-long browser cluster defects sanitize aarch64 ## every test there is, at length: random examples, a browser, a cluster, sanitizers, another processor
 
 test-long: $(VENV)/installed-tests check ## the tests with thousands of random examples per law and 100,000 random calls, on every instruction set; vast arrays
-	HYPOTHESIS_PROFILE=nightly LUNETTE_FUZZ_CALLS=100000 $(BIN)/python -m pytest -q -n $(WORKERS)
+	HYPOTHESIS_PROFILE=nightly LUNETTE_FUZZ_CALLS=100000 LUNETTE_BOUND_POINTS=1000000 $(BIN)/python -m pytest -q -n $(WORKERS)
 	for isa in $(SETS); do LUNETTE_ISA=$$isa $(BIN)/python -m pytest -q -n $(WORKERS) \
 	    tests/test_kernels.py tests/test_sums.py tests/test_rounded.py tests/test_interval.py || exit 1; done
 	$(BIN)/python -m pytest -q tests/vast.py

@@ -81,11 +81,15 @@ ORDER = [
     "core errors",
     "rules window",
     "number",
-    "outward op",
+    "outward taps",
+    "lines",
+    "curves",
+    "op",
     "ops",
     "array seeds threads",
     "arithmetic",
     "spec explain graph page",
+    "relax",
     "dialects",
     "torch jax onnx",
     "conform",
@@ -94,9 +98,7 @@ ORDER = [
     "bench demo",
     "cli",
 ]
-PACKAGES = ("number", "ops", "array", "arithmetic", "graph", "dialects", "torch", "jax", "onnx", "conform", "bench", "demo")
-    ["number", "ops", "array", "arithmetic", "graph", "dialects", "torch", "jax", "onnx", "conform", "bench", "demo"]
-)
+PACKAGES = tuple(name for names in ORDER for name in names.split() if (SOURCE / name).is_dir())
 
 
 def room_of(path: Path) -> str:

@@ -92,6 +92,8 @@ from lunette.ops.unary import sigmoid as sigmoid
 from lunette.ops.unary import sqrt as sqrt
 from lunette.ops.unary import stop_gradient as stop_gradient
 from lunette.ops.unary import tanh as tanh
+from lunette.relax.bounds import bounds as bounds
+from lunette.relax.result import Bounds as Bounds
 from lunette.threads import get_num_threads as get_num_threads
 from lunette.threads import set_num_threads as set_num_threads
 
@@ -156,6 +158,7 @@ global_max_pool_jvp, global_max_pool_vjp = (
 
 __all__ = [
     "ArgumentError",
+    "Bounds",
     "DTypeError",
     "Dual",
     "Explanation",
@@ -179,6 +182,7 @@ __all__ = [
     "avg_pool_jvp",
     "avg_pool_vjp",
     "batch_norm",
+    "bounds",
     "broadcast_to",
     "concat",
     "conform",

@@ -25,6 +25,7 @@ from lunette.number import Array
 from lunette.onnx.command import GRAPH, SHAPES, import_model, read_graph, stem_of
 from lunette.op import parameters_of
 from lunette.ops import ALL
+from lunette.relax.command import bounds_command
 from lunette.threads import MOST_THREADS
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command()(conform)
 app.command()(diff)
 app.command("import")(import_model)
+app.command("bounds")(bounds_command)
 out = Console()
 BACKENDS = ("torch", "jax", "onnx", "onnxruntime", "openvino", "tinygrad", "sympy")
 
@@ -202,6 +204,9 @@ def bench(
     onnx: Annotated[
         Path | None, typer.Option(help="only the ONNX models of this folder: what works on each, beside ONNX Runtime")
     ] = None,
+    bounds: Annotated[
+        bool, typer.Option("--bounds", help="only how tight bounds of networks are, and what they cost")
+    ] = False,
 ) -> None:
     """Measure lunette beside PyTorch, JAX, ONNX Runtime and OpenVINO, on the same data in the same run.
 
@@ -228,6 +233,11 @@ def bench(
         from lunette.bench import files
 
         files.show(onnx, wide)
+        return
+    if bounds:
+        from lunette.bench import bounds as tightness
+
+        tightness.show(wide)
         return
     if show is not None:
         run = Run.load(show)

@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, meant, shown
+from lunette.lines import Relaxation
 from lunette.number import Array, Interval
 from lunette.rules import Interpretation, missing, tells, untold
 from lunette.window import Shape, is_sequence
@@ -277,6 +278,21 @@ class Op(ABC):
     @untold
     def bounds(self, *boxes: Interval) -> Interval | None:
         """The result for every point of boxes of float arrays, outward rounded; None has the specification do it."""
+        return None
+
+    @untold
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+        """Lines below and above the result over boxes of float64 arrays, batch axes and all.
+
+        `moving` tells which of them vary; the others are constants, enclosed. None: the box of the result has to do.
+        Operators that are linear in what varies need none.
+        """
+        return None
+
+    @classmethod
+    @untold
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        """The same result made of operators that have lines, or are linear; None: this one has, or there is no way."""
         return None
 
     # ---- kernels

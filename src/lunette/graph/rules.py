@@ -37,12 +37,13 @@ def rules() -> dict[str, Known]:
     """For every operator that a graph can hold, the rules it has: those of lunette.rules.
 
     "spec": the meaning on any number type; "kernel": compiled; "jvp" and "vjp": derivatives, which can be
-    differentiated again; and each arithmetic beside "fast". What an operator does not have is refused before anything
+    differentiated again; each arithmetic beside "fast"; and "relax": lines for
+    `ln.bounds`, without which it takes the interval. What an operator does not have is refused before anything
     runs; without a kernel, arrays are computed by the specification, and programs are refused.
 
     >>> import lunette as ln
     >>> sorted(ln.rules()["max_pool"])
-    ['interval', 'jvp', 'kernel', 'rounded', 'spec', 'vjp']
+    ['interval', 'jvp', 'kernel', 'relax', 'rounded', 'spec', 'vjp']
     >>> ln.rules()["max_pool"].how["interval"]
     'derived: monotone and exact'
     """

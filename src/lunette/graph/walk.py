@@ -32,12 +32,15 @@ def forward(
 
 
 def reverse(
-    sources: Sequence[Sequence[int | None]], cotangents: list[Any], pull: Callable[[int, int, Any], Any]
+    sources: Sequence[Sequence[int | None]],
+    cotangents: list[Any],
+    pull: Callable[[int, int, Any], Any],
+    plus: Callable[[Any, Any], Any] = add,
 ) -> list[Any]:
     """The cotangents of what has no sources, in their places, from those of all; None is zero. The list is changed.
 
     `sources[at]` are the numbers of the nodes that node `at` reads, all of them earlier. `pull(at, wrt, g)` is what
-    the cotangent g of node `at` gives to the one that it reads as number `wrt`.
+    the cotangent g of node `at` gives to the one that it reads as number `wrt`; `plus` adds what several give.
     """
     for at in range(len(cotangents) - 1, -1, -1):
         g, read = cotangents[at], sources[at]
@@ -49,7 +52,7 @@ def reverse(
             part = pull(at, wrt, g)
             if part is not None:
                 before = cotangents[source]
-                cotangents[source] = part if before is None else add(before, part)
+                cotangents[source] = part if before is None else plus(before, part)
         cotangents[at] = None
     return cotangents
 

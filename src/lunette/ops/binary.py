@@ -18,6 +18,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import core, outward
+from lunette.curves import Product
+from lunette.lines import Mirrored, Relaxation
 from lunette.number import (
     BOX_OPERATORS,
     Array,
@@ -36,7 +38,9 @@ from lunette.number import (
 )
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.broadcast import BroadcastTo, broadcast_to, sum_to
+from lunette.ops.enclose import greater, reciprocal
 from lunette.ops.glue import Glue, broadcast, lift, make, shape_of
+from lunette.taps import Broadcast
 from lunette.window import Shape
 
 _TWO: Mapping[str, Case] = {
@@ -158,6 +162,11 @@ class Mul(Binary):
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.mul(*boxes)
 
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        x, y = boxes
+        out = broadcast(x.shape, y.shape)
+        return Product((x, y), (Broadcast(x.shape, out), Broadcast(y.shape, out)))
+
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
         return mul(t, x if wrt else y)
@@ -180,6 +189,16 @@ class Div(Binary):
         return outward.div(*boxes)
 
     @classmethod
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        return mul(operands[0], div(1, operands[1])) if moving[1] else None
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+        x, y = boxes
+        if moving[0] or not (x.lo == 1).all() or not (x.hi == 1).all() or ((y.lo <= 0) & (y.hi >= 0)).any():
+            return None
+        return reciprocal(y)
+
+    @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
         return mul(div(mul(t, z), y), -1) if wrt else div(t, y)
 
@@ -194,6 +213,9 @@ class Maximum(Binary):
 
     def cell(self, a: Number, b: Number) -> Number:
         return select([a, b], "split")
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return greater(boxes, moving)
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
@@ -210,6 +232,9 @@ class Minimum(Binary):
 
     def cell(self, a: Number, b: Number) -> Number:
         return -select([-a, -b], "split")
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Mirrored(greater([outward.neg(b) for b in boxes], moving))
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:

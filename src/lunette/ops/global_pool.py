@@ -20,6 +20,7 @@ from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import Pool, check_ties
 from lunette.ops.windowed import Windows
+from lunette.taps import Folded, Taps
 from lunette.window import Shape, Window, flag, spatial_axes
 
 
@@ -127,6 +128,10 @@ class GlobalMaxPool(MaxPool):
     def shape(self, *shapes: Shape | None) -> Shape:
         kept = Pool.shape(self, *shapes)
         return kept if self.keepdims else kept[:1]
+
+    def taps(self, x: Shape) -> Taps:
+        kept = len(x) - self.window.d
+        return Folded(x, (*x[:kept], *(1,) * (self.window.d * self.keepdims)), tuple(range(kept, len(x))))
 
     @classmethod
     def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:

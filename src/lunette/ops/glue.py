@@ -5,6 +5,7 @@ Their derivatives are written once, as operators (`push`, `pull`), and so serve 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, Self
@@ -114,6 +115,20 @@ def check_axis(name: str, axis: Any, rank: int) -> int:
     if not -rank <= a < rank:
         raise ArgumentError("E2", f"{name} in {-rank}..{rank - 1}", f"{name}={a}", f"x has {rank} axes.")
     return a % rank
+
+
+def check_number(name: str, value: Any) -> Any:
+    """Rule E3 (lunette.ops.unary)."""
+    if not is_real(value):
+        got = f"{name}={shown(value)} of type {type(value).__name__}"
+        raise DTypeError("E3", f"{name} as a number", got, "It is fixed, not an array.")
+    try:
+        finite = math.isfinite(value)
+    except (OverflowError, ValueError):  # more than all floats, or a signalling NaN of Decimal
+        finite = False
+    if not finite:
+        raise ArgumentError("E3", f"a finite {name}", f"{name}={shown(value)}", "Infinity and NaN make no function.")
+    return value if isinstance(value, int) else float(value)
 
 
 def check_sequence(name: str, value: Any) -> Sequence[Any]:

@@ -21,10 +21,11 @@ from lunette import core
 from lunette.errors import ShapeError, error_context
 from lunette.number import Array, cells_in, total, zero_of
 from lunette.op import Case, Kernels, Shapes, apply, case
-from lunette.ops.binary import add
+from lunette.ops.binary import add, mul
 from lunette.ops.broadcast import broadcast_to
+from lunette.ops.broadcast import sum as sum_cells
 from lunette.ops.glue import Glue, broadcast, make, shape_of
-from lunette.ops.layout import reshape
+from lunette.ops.layout import reshape, transpose
 from lunette.window import Shape
 
 
@@ -76,6 +77,21 @@ class MatMul(Glue):
             terms = [a * b for a, b in zip(rows[(*at, i)], columns[(*at, j)], strict=True)]
             z[(*at, i, j)] = total(terms, zero_of(x, y))
         return z
+
+    @classmethod
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        if not all(moving):
+            return None
+
+        def turned(v: Any, turn: bool) -> Any:
+            axes = list(range(len(shape_of(v))))
+            return transpose(v, (*axes[:-2], axes[-1], axes[-2])) if turn else v
+
+        # z[.., i, j] = sum over k of x[.., i, k] * y[.., j, k], cell by cell
+        x, y = turned(operands[0], options[0]), turned(operands[1], not options[1])
+        left, right = shape_of(x), shape_of(y)
+        products = mul(reshape(x, (*left[:-1], 1, left[-1])), reshape(y, (*right[:-2], 1, *right[-2:])))
+        return sum_cells(products, -1)
 
     def by_row(self, operands: Sequence[Any], rowed: Sequence[bool], rows: int, arithmetic: str) -> Any:
         (x, y), shapes = operands, [shape_of(v) for v in operands]

@@ -20,7 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -48,14 +48,20 @@ from lunette.number import (
     winners,
     zero_of,
 )
-from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, resolve
 from lunette.ops import chance
-from lunette.ops.avg_pool import AvgPool
+from lunette.ops.avg_pool import AvgPool, avg_pool
 from lunette.ops.binary import add, div, equal, gate, mul, sub
+from lunette.ops.glue import shape_of
+from lunette.ops.max_pool import max_pool
 from lunette.ops.pool import Pool, View
 from lunette.ops.power import power as power_of
 from lunette.ops.unary import abs as absolute
+from lunette.ops.unary import sqrt
 from lunette.window import Ints, Padding, Window
+
+ROOTS: Final = {1: 0, 2: 1, 4: 2, 8: 3, math.inf: 0}
+"""How many square roots make the root of a power, for those that bounds take apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +211,23 @@ class LpPool(Pool):
         return check_p(p), (kernel, stride, padding, dilation, ceil_mode, True, 1, spatial)
 
     # ---- bounds   (derived: the specification on intervals)
+
+    @classmethod
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        kernel, p, stride, padding, dilation, ceil_mode, spatial = options
+        if p not in ROOTS:
+            return None
+        own = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode, "spatial": spatial}
+        (x,) = operands
+        if p == math.inf:
+            op = resolve(cls, [shape_of(x)], 2, options).op
+            assert isinstance(op, LpPool)
+            space = shape_of(x)[len(shape_of(x)) - op.window.d :]
+            return None if op.window.empty_cell(space) is not None else max_pool(absolute(x), kernel, **own)
+        y = avg_pool(absolute(x) if p == 1 else power_of(x, int(p)), kernel, divisor=1, **own)
+        for _ in range(ROOTS[p]):
+            y = sqrt(y)
+        return y
 
     # ---- kernels
 

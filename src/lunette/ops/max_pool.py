@@ -14,7 +14,7 @@ derivative where several cells equal the winner: the first, all of them in full,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
@@ -23,7 +23,8 @@ import numpy as np
 
 from lunette import core
 from lunette.errors import ShapeError
-from lunette.number import Array, Number, Ties, place, select, total, winners
+from lunette.lines import Greatest, Relaxation
+from lunette.number import Array, Interval, Number, Ties, place, select, total, winners
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Record, Shapes, apply, case
 from lunette.ops import chance
 from lunette.ops.pool import Pool, View, check_ties
@@ -103,6 +104,9 @@ class MaxPool(Pool):
         return self.ties == "first"  # a tangent as it was
 
     # ---- bounds   (derived: monotone and exact, so the kernel takes the ends to the ends)
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Greatest((boxes[0],), (self.taps(boxes[0].shape),))
 
     # ---- kernels
 

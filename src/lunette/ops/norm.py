@@ -26,10 +26,11 @@ from lunette.number import Array, Number, anchor, cells_in, divide, exp, is_infi
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, mul, sub
 from lunette.ops.broadcast import sum as sum_cells
-from lunette.ops.glue import Glue, check_axis, make, shape_of
-from lunette.ops.layout import reshape
-from lunette.ops.unary import check_number, sqrt
+from lunette.ops.glue import Glue, check_axis, check_number, make, shape_of
+from lunette.ops.layout import reshape, transpose
+from lunette.ops.smooth_max_pool import smooth_max_pool
 from lunette.ops.unary import exp as exp_cells
+from lunette.ops.unary import sqrt
 from lunette.window import Shape
 
 
@@ -84,10 +85,24 @@ class AlongAxis(Glue):
         return Kernels(core.softmax(dtype.char, self.logarithm, outer, count, inner))
 
 
+def log_sum_exp(x: Any, axis: int) -> Any:
+    """Along one axis, which stays with one cell: one window of a smooth maximum."""
+    rank = len(shape_of(x))
+    order = (*(a for a in range(rank) if a != axis % rank), axis % rank)
+    last = transpose(x, order)
+    *outer, n = shape_of(last)
+    whole = smooth_max_pool(reshape(last, (prod(outer), n)), (n,), beta=1.0)
+    return transpose(reshape(whole, (*outer, 1)), tuple(int(a) for a in np.argsort(order)))
+
+
 class Softmax(AlongAxis):
     """Exponentials, divided by their sum."""
 
     name: ClassVar[str] = "softmax"
+
+    @classmethod
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        return exp_cells(sub(operands[0], log_sum_exp(operands[0], options[0])))
 
     def row(self, shifted: list[Number]) -> list[Number]:
         terms = [exp(c) for c in shifted]
@@ -108,6 +123,10 @@ class LogSoftmax(AlongAxis):
 
     name: ClassVar[str] = "log_softmax"
     logarithm: ClassVar[bool] = True
+
+    @classmethod
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        return sub(operands[0], log_sum_exp(operands[0], options[0]))
 
     def row(self, shifted: list[Number]) -> list[Number]:
         whole = log(total([exp(c) for c in shifted])) if shifted else 0

@@ -20,8 +20,7 @@ from lunette import core
 from lunette.errors import ArgumentError, shown
 from lunette.number import Array, like
 from lunette.op import Case, Kernels, Shapes, case
-from lunette.ops.glue import Layout, make, shape_of, strides
-from lunette.ops.unary import check_number
+from lunette.ops.glue import Layout, check_number, make, shape_of, strides
 from lunette.window import Shape, integer, is_sequence
 
 _python_slice = builtins.slice  # this module has a slice of its own

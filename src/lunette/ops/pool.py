@@ -15,6 +15,7 @@ from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Case, Shapes
 from lunette.ops import chance
 from lunette.ops.windowed import Windowed
+from lunette.taps import Taps, Windows
 from lunette.window import AxisTable, Cell, Shape, Window, is_sequence, spatial_axes
 
 
@@ -91,6 +92,12 @@ class Pool(Windowed):
                     gx[c, i] = share if gx[c, i] is None else gx[c, i] + share
         zero = zero_of(g)
         return each(lambda a: zero if a is None else a, gx).reshape(x.shape)
+
+    # ---- bounds
+
+    def taps(self, x: Shape) -> Taps:
+        """Which cells of x, batch axes and all, the windows read."""
+        return Windows(x, self.window)
 
     # ---- cases
 

@@ -21,11 +21,13 @@ import numpy as np
 
 from lunette import number, outward
 from lunette.errors import ArgumentError, shown
+from lunette.lines import Relaxation
 from lunette.number import Array, Dual, Interval, Number, cannot, each, is_float, is_infinite, like, primal, zero_like
 from lunette.op import Case, Shapes, case
 from lunette.ops.binary import Binary, mul, sub
-from lunette.ops.glue import make
-from lunette.ops.unary import Unary, check_number, log
+from lunette.ops.enclose import curve_of
+from lunette.ops.glue import check_number, make
+from lunette.ops.unary import Unary, log
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,18 @@ class Power(Unary):
             return None
         # Negative powers start from 1/x: the power of a small number might underflow.
         return outward.power(x, p) if p > 0 else outward.power(outward.div(outward.point(1, x), x), -p)
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+        (x,), p = boxes, self.exponent
+        whole = isinstance(p, int)
+        if p in (0, 1):
+            return None
+        if whole and p > 0 and p % 2 == 0:
+            return curve_of(self, x, math.inf)
+        if (x.lo <= 0).any() and (not whole or ((x.lo <= 0) & (x.hi >= 0)).any()):
+            return None
+        upward = (p * (p - 1) > 0) == ((x.lo > 0) | (p % 2 == 0))  # the sign of the second derivative
+        return curve_of(self, x, np.where(upward, math.inf, -math.inf))
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
-from lunette.number import Number, select
+from lunette.lines import Greatest, Relaxation
+from lunette.number import Interval, Number, select
 from lunette.number import mean as mean_of
 from lunette.ops.binary import div, equal, mul
 from lunette.ops.broadcast import Reduction, Sum
 from lunette.ops.glue import check_axes, make, shape_of
+from lunette.taps import Folded
 
 
 class Mean(Reduction):
@@ -54,6 +56,10 @@ class Max(Reduction):
 
     def fold(self, cells: list[Number], zero: Number) -> Number:
         return select(cells, "split")
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        x = boxes[0].shape
+        return Greatest((boxes[0],), (Folded(x, self.shape(x), self.axes()),))
 
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:

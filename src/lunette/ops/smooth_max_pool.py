@@ -25,10 +25,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import core
+from lunette import core, outward
+from lunette.curves import SmoothGreatest
 from lunette.errors import ArgumentError, ShapeError, shown
+from lunette.lines import Mirrored, Relaxation
 from lunette.number import (
     Array,
+    Interval,
     Number,
     anchor,
     divide,
@@ -50,9 +53,11 @@ from lunette.ops.avg_pool import check_counted
 from lunette.ops.binary import div, mul, sub
 from lunette.ops.broadcast import sum_to
 from lunette.ops.derivative import plus
+from lunette.ops.enclose import enclosed
 from lunette.ops.glue import shape_of
 from lunette.ops.pool import Pool, View
-from lunette.window import Ints, Padding, Window, flag
+from lunette.ops.unary import Exp, Log
+from lunette.window import Ints, Padding, Shape, Window, flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +241,28 @@ class SmoothMaxPool(Pool):
         return div(sub(cls._variance(options, primals, x, x), mul(slope, 2)), beta)
 
     # ---- bounds   (derived: the specification on intervals; it uses each cell once, so they are tight in x)
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+        x, beta = boxes
+        if moving[1] or beta.lo != beta.hi:
+            return None
+        taps = self.taps(x.shape)
+        b = float(beta.lo)
+        space = x.shape[len(x.shape) - self.window.d :]
+        zeros = self.absent(space) if self.count_include_pad else np.zeros(self.window.out(space))
+        zeros = np.broadcast_to(zeros, taps.out)
+        if b > 0:
+            return SmoothGreatest((x,), (taps,), b, zeros, enclosed(Exp), enclosed(Log))
+        mirror = SmoothGreatest((outward.neg(x),), (taps,), -b, zeros, enclosed(Exp), enclosed(Log))
+        return Mirrored(mirror)
+
+    def absent(self, space: Shape) -> Array:
+        """How many cells of padding every window has inside the padded input."""
+        inside, present = np.ones(()), np.ones(())
+        for t in self.window.tables(space):
+            inside, present = inside[..., None] * t.inside, present[..., None] * t.count
+        counted: Array = inside - present
+        return counted
 
     # ---- kernels
 

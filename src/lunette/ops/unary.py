@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lunette import core, number, outward
-from lunette.errors import ArgumentError, DTypeError, shown
+from lunette.lines import Kink, Relaxation
 from lunette.number import (
     Array,
     Dual,
@@ -34,7 +34,6 @@ from lunette.number import (
     is_enclosure,
     is_float,
     is_nan,
-    is_real,
     is_zero,
     like,
     magnitude,
@@ -43,7 +42,8 @@ from lunette.number import (
 )
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
-from lunette.ops.glue import Glue, make
+from lunette.ops.enclose import Curved
+from lunette.ops.glue import Glue, check_number, make
 from lunette.window import Shape
 
 _ONE: Mapping[str, Case] = {"line": case((5,)), "plane": case((2, 3)), "point": case(()), "nothing": case((0, 2))}
@@ -124,6 +124,9 @@ class Relu(Unary):
         zero = primal(v) if is_zero(v) else like(0, v)  # a zero of x's own sign, which has no derivative
         return number.select([zero, v], "first")
 
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Kink(boxes[0].lo, boxes[0].hi, 0.0, 1.0)
+
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         return gate(y, t)  # y is positive where x is, and is kept anyway
@@ -160,6 +163,9 @@ class LeakyRelu(Unary):
         low, choose = outward.mul(x, outward.point(self.slope, x)), np.maximum if self.slope <= 1 else np.minimum
         return Interval.between(np.asarray(choose(low.lo, x.lo)), np.asarray(choose(low.hi, x.hi)))
 
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Kink(boxes[0].lo, boxes[0].hi, float(self.slope), 1.0)
+
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
         low = mul(t, options[0])
@@ -169,12 +175,13 @@ class LeakyRelu(Unary):
         return self.slope
 
 
-class Sigmoid(Unary):
+class Sigmoid(Curved, Unary):
     """1 / (1 + exp(-x))."""
 
     name: ClassVar[str] = "sigmoid"
     needs: ClassVar[str] = "exp"
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = 0.0
 
     def cell(self, v: Number) -> Number:
         return number.divide(like(1, v), number.exp(-v) + like(1, v))
@@ -184,12 +191,13 @@ class Sigmoid(Unary):
         return mul(t, mul(y, sub(1, y)))
 
 
-class Tanh(Unary):
+class Tanh(Curved, Unary):
     """The hyperbolic tangent."""
 
     name: ClassVar[str] = "tanh"
     needs: ClassVar[str] = "exp"
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = 0.0
 
     def cell(self, v: Number) -> Number:
         return v if _is_floating_zero(v) else 1 - number.divide(like(2, v), number.exp(2 * v) + like(1, v))
@@ -199,12 +207,13 @@ class Tanh(Unary):
         return mul(t, sub(1, mul(y, y)))
 
 
-class Exp(Unary):
+class Exp(Curved, Unary):
     """E to the power x."""
 
     name: ClassVar[str] = "exp"
     needs: ClassVar[str] = "exp"
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = math.inf
 
     def cell(self, v: Number) -> Number:
         return number.exp(v)
@@ -214,13 +223,14 @@ class Exp(Unary):
         return mul(t, y)
 
 
-class Log(Unary):
+class Log(Curved, Unary):
     """The natural logarithm."""
 
     name: ClassVar[str] = "log"
     needs: ClassVar[str] = "exp"
     positive: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = -math.inf
 
     def cell(self, v: Number) -> Number:
         return number.log(v)
@@ -230,7 +240,7 @@ class Log(Unary):
         return div(t, x)
 
 
-class Sqrt(Unary):
+class Sqrt(Curved, Unary):
     """The square root."""
 
     name: ClassVar[str] = "sqrt"
@@ -238,6 +248,7 @@ class Sqrt(Unary):
     rounds_once: ClassVar[bool] = True
     positive: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = -math.inf
 
     def cell(self, v: Number) -> Number:
         if _is_floating_zero(v):
@@ -267,6 +278,9 @@ class Abs(Unary):
 
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.magnitude(*boxes)
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Kink(boxes[0].lo, boxes[0].hi, -1.0, 1.0)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -305,6 +319,10 @@ class StopGradient(Unary):
 
     def cell(self, v: Number) -> Number:
         return Dual(v.value, zero_like(v.slope)) if isinstance(v, Dual) else v
+
+    @classmethod
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        return operands[0]
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -375,17 +393,3 @@ def sign(x: Any) -> Any:
 def stop_gradient(x: Any) -> Any:
     """X itself, which derivatives take for a constant."""
     return make(StopGradient, (x,))
-
-
-def check_number(name: str, value: Any) -> Any:
-    """Rule E3."""
-    if not is_real(value):
-        got = f"{name}={shown(value)} of type {type(value).__name__}"
-        raise DTypeError("E3", f"{name} as a number", got, "It is fixed, not an array.")
-    try:
-        finite = math.isfinite(value)
-    except (OverflowError, ValueError):  # more than all floats, or a signalling NaN of Decimal
-        finite = False
-    if not finite:
-        raise ArgumentError("E3", f"a finite {name}", f"{name}={shown(value)}", "Infinity and NaN make no function.")
-    return value if isinstance(value, int) else float(value)

@@ -1,0 +1,91 @@
+"""What executions of a network in floats can be off by, whatever the order of summation, fused or not.
+
+A sum of t products and a bias passes each of its terms through at most n = t + 1 roundings; an average through one
+more, its division (two, where the count is no float). So a node that computes W x + b computes W x + b + d with
+
+    |d|  <=  gamma_n * (|W| X + |b|)  +  n * eta,
+
+u the unit roundoff of the graph's dtype, eta its least subnormal, X the greatest magnitudes of what the execution
+itself has at x, which the boxes hold, since they are widened by d. Elementwise sums and products are rounded once.
+Maxima, relu and whatever moves cells are exact. It is assumed that underflow is gradual, that convolutions are sums of
+products (no Winograd), and that no weights are folded after the proof. That nothing overflows is proven: where the
+magnitudes reach the greatest float, the box is infinite. Operators with exp, log or roots differ between libraries:
+they are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lunette.errors import ArgumentError
+from lunette.graph.graph import Graph
+from lunette.graph.nodes import Node
+from lunette.lines import GROW
+from lunette.number import Array, Interval
+from lunette.op import apply
+from lunette.ops import AvgPool
+from lunette.ops.binary import Add, Div, Mul, Sub
+from lunette.ops.reduce import Mean
+from lunette.ops.unary import Abs, LeakyRelu, Neg
+from lunette.relax.step import around, magnitude
+
+ONCE = (Add, Sub, Mul, Div, LeakyRelu)
+NEVER = (Neg, Abs)
+
+
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """The floats of a dtype."""
+
+    dtype: np.dtype[Any]
+
+    def roundings(self, n: Node) -> int | None:
+        """How often a term of a node is rounded at most; None: it is no sum of products."""
+        kind = n.kind
+        assert kind is not None and n.resolved is not None
+        if kind in NEVER or kind.exact:
+            return 0
+        if kind in ONCE:
+            return 1
+        terms = n.op.terms(n.resolved.shapes)
+        if terms is None:
+            return None
+        divided = issubclass(kind, AvgPool) or kind is Mean
+        return terms + 1 + (1 + n.op.divisor_roundings(n.resolved.shapes, self.dtype) if divided else 0)
+
+    def check(self, graph: Graph, moving: list[bool]) -> None:
+        """Rule Z5."""
+        for at, n in enumerate(graph.nodes):
+            if n.kind is None:
+                continue
+            count = self.roundings(n)
+            if count is None or (count and not moving[at]):
+                got = n.kind.name if count is None else f"{n.kind.name} of constants"
+                hint = "Operators with exp, log or roots differ between libraries; fold constants before."
+                raise ArgumentError("Z5", 'sums of products and maxima for semantics="float"', got, hint)
+
+    def rounding(self, n: Node, boxes: list[Any]) -> Any:
+        """How far an execution may be from the exact operator at its own operands, per cell."""
+        count = self.roundings(n)
+        if not count:
+            return 0.0
+        assert n.kind is not None
+        info = np.finfo(self.dtype)
+        u = float(info.eps) / 2
+        operands = [None if b is None else around(magnitude(b)) for b in boxes]
+        size: Array = magnitude(Interval.of(apply(n.kind, operands, "interval", *n.options)))
+        with np.errstate(all="ignore"):
+            d = (count * u / (1 - count * u) * size + count * float(info.smallest_subnormal)) * GROW
+            most = float(info.max)
+            return np.where(size + d < most, d, np.inf) if count * u < 1 else np.full(size.shape, np.inf)
+
+
+def widened(box: Interval, d: Any) -> Interval:
+    """A box and all that is no farther than d from it."""
+    with np.errstate(all="ignore"):
+        lo = np.asarray(np.where(d == 0, box.lo, np.nextafter(box.lo - d, -np.inf)))
+        hi = np.asarray(np.where(d == 0, box.hi, np.nextafter(box.hi + d, np.inf)))
+    return Interval.between(lo, hi)

@@ -1,0 +1,101 @@
+"""Better lines for given rows: ascent on the proven value itself.
+
+For fixed boxes, the value (2) of lunette.relax.dual is the least, over the box, of a function that is linear in every
+line: so its slope in a parameter is that of the lines at one point of the box, the one where the least is attained.
+That point is the corner that the coefficients of the inputs choose; its values at the nodes come from one pass forward
+through the lines that the signs of the coefficients chose. No tape is needed.
+
+Each row has lines of its own. Every set of parameters gives a proven bound, and the best of each row is kept, so more
+steps are never worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from lunette.number import Array
+from lunette.relax.dual import Dual
+from lunette.relax.step import Relaxed, Step
+
+RATE: Final = 0.2
+FADE: Final = 0.95  # the rate of each step, to that before it
+REMEMBER: Final = (0.9, 0.999)  # of Adam (Kingma and Ba 2015): of slopes, and of their squares
+
+
+class _Ascent:
+    """The parameters of one step, and what Adam remembers of their slopes."""
+
+    def __init__(self, step: Relaxed, rows: int) -> None:
+        self.step = step
+        self.values = step.relaxation.start(rows)
+        if "weight" in self.values:  # a weight of zero would never grow
+            w = self.values["weight"]
+            self.values["weight"] = 0.9 * w + 0.1 / w.shape[1]
+        self.mean = {name: np.zeros_like(v) for name, v in self.values.items()}
+        self.square = {name: np.zeros_like(v) for name, v in self.values.items()}
+
+    def move(self, slopes: dict[str, Array], at: int, rate: float) -> None:
+        """One step of ascent: intervals from 0 to 1 along the slope, weights of a mean by factors."""
+        for name, g in slopes.items():
+            v = self.values[name]
+            simplex = name == "weight"
+            if simplex:
+                present = np.isfinite(g)
+                g = np.where(present, g, 0.0)
+                v = np.where(present, v, 0.0)
+                v = v / np.maximum(v.sum(1, keepdims=True), 1e-300)
+                g = g - (v * g).sum(1, keepdims=True)
+            g = np.nan_to_num(g)
+            mean = self.mean[name] = REMEMBER[0] * self.mean[name] + (1 - REMEMBER[0]) * g
+            square = self.square[name] = REMEMBER[1] * self.square[name] + (1 - REMEMBER[1]) * g * g
+            way = (mean / (1 - REMEMBER[0] ** at)) / (np.sqrt(square / (1 - REMEMBER[1] ** at)) + 1e-30)
+            if simplex:
+                v = v * np.exp(5 * rate * way)
+                self.values[name] = v / np.maximum(v.sum(1, keepdims=True), 1e-300)
+            else:
+                self.values[name] = np.clip(v + rate * way, 0, 1)
+
+
+def improve(dual: Dual, at: int, rows: Array, steps: int, proven: Callable[[Array], None]) -> None:
+    """Proven lower bounds of rows . h in so many steps: `proven` gets the best so far whenever it is better."""
+    relaxed = [s for s in dual.steps.values() if isinstance(s, Relaxed)]
+    best = dual.lower(at, rows)
+    ascents = {id(s): _Ascent(s, len(rows)) for s in relaxed}
+    rate = RATE
+    try:
+        for k in range(1, steps + 1):
+            for s in relaxed:
+                s.choose(ascents[id(s)].values or None)
+            best = np.maximum(best, dual.lower(at, rows, keep=True))
+            proven(best)
+            if k < steps:
+                _climb(dual, at, ascents, k, rate)
+            rate *= FADE
+    finally:
+        for s in relaxed:
+            s.choose(None)
+
+
+def _climb(dual: Dual, at: int, ascents: dict[int, _Ascent], k: int, rate: float) -> None:
+    """One pass forward, at the corner where the bound is attained; parameters move as they pass."""
+    found, values = dual.coefficients, {}
+    rows = next(iter(found.values())).shape[0]
+    for p in range(at + 1):
+        a = found.get(p)
+        if p in dual.inputs:
+            box = dual.boxes[p]
+            assert box is not None
+            zero = np.zeros((rows, *box.shape)) if a is None else a
+            values[p] = np.where(zero > 0, box.lo, np.where(zero < 0, box.hi, box.lo / 2 + box.hi / 2))
+        elif p in dual.steps and a is not None:
+            step: Step = dual.steps[p]
+            plus, minus = np.maximum(a, 0.0), np.minimum(a, 0.0)
+            cells = [values[i] for i in step.sources]
+            values[p] = step.push(cells, plus)
+            if isinstance(step, Relaxed) and ascents[id(step)].values:
+                ascent = ascents[id(step)]
+                slopes = step.relaxation.gradient(ascent.values, plus, minus, step.gathered(cells))
+                ascent.move(slopes, k, rate)

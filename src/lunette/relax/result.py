@@ -1,0 +1,80 @@
+"""What `ln.bounds` gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from lunette.graph.graph import Graph
+from lunette.graph.program import Program
+from lunette.number import Array, Interval
+from lunette.relax.report import POINTS, STEPS, to_html
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Proven bounds of an output, or of rows of it: lo <= the value <= hi for every point of the box."""
+
+    lo: Array
+    hi: Array
+    method: str
+    alone: Interval
+    """What the method proves by itself; lo and hi are the best of it and of the weaker methods."""
+    boxes: dict[int, Interval] = field(repr=False)
+    """The proven boxes of the nodes of `graph`, by their number."""
+    graph: Graph = field(repr=False)
+    """The function as it was bounded: in float64, points folded away."""
+    rows: Array | None = field(default=None, repr=False)
+    semantics: str = "real"
+    stopped: str = ""
+    """Why it ended early, if it did: what had been proven by then holds nevertheless."""
+    seconds: float = 0.0
+    plain: dict[int, Interval] = field(default_factory=dict, repr=False)
+    """The boxes by intervals alone."""
+    sensitivity: dict[str, Array] = field(default_factory=dict, repr=False)
+    """For every input, how much of the width each cell makes: coefficients times widths, averaged over the rows."""
+    winners: dict[int, Array] = field(default_factory=dict, repr=False)
+    """For every maximum, how many cells can win each window."""
+
+    @property
+    def width(self) -> Array:
+        """How far apart the bounds are."""
+        return np.asarray(self.hi - self.lo)
+
+    def values(self, points: int = POINTS, steps: int = STEPS, seed: int = 0) -> tuple[Array, Array]:
+        """The least and the greatest value of each row that was found: at random points, corners, and by ascent.
+
+        These are values in float64, not bounds: what is proven lies outside of them.
+        """
+        rng, program = np.random.default_rng(seed), Program(self.graph)
+        boxes = [self.boxes[at] for at in self.graph.input_ids()]
+        cells = self.boxes[self.graph.outputs[0]].lo.size
+        rows = np.eye(cells) if self.rows is None else self.rows
+        least, greatest = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
+
+        def look(x: list[Array]) -> None:
+            y = rows @ np.asarray(program(*x)).reshape(-1)
+            np.minimum(least, y, out=least)
+            np.maximum(greatest, y, out=greatest)
+
+        for k in range(points):
+            shares = [rng.random(b.shape) if k % 2 else rng.integers(0, 2, b.shape) for b in boxes]
+            look([b.lo + (b.hi - b.lo) * s for b, s in zip(boxes, shares, strict=True)])
+        for row in rows if boxes else ():
+            for sign in (1.0, -1.0):
+                x = [b.lo / 2 + b.hi / 2 for b in boxes]
+                for _ in range(steps):
+                    y, pullback = program.vjp(*x)
+                    slopes = pullback((sign * row).reshape(np.shape(y)))
+                    x = [np.where(s > 0, b.hi, b.lo) for s, b in zip(slopes, boxes, strict=True)]
+                    look(x)
+        return least, greatest
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A page about them, which needs no other file; written to `path` if it is given."""
+        text = to_html(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
