@@ -30,7 +30,7 @@ from lunette.ops import Conv
 from lunette.ops.linear import MatMul
 from lunette.relax import bounds as relax_bounds
 from lunette.relax import dual, patch, step
-from lunette.relax.bounds import METHODS
+from lunette.relax.given import METHODS
 from lunette.relax.patch import Patch
 from lunette.taps import Windows
 

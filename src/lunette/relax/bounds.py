@@ -24,12 +24,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown
-from lunette.graph.differentiate import check_function
+from lunette.errors import error_context
 from lunette.graph.graph import Graph
-from lunette.graph.jit import trace
 from lunette.graph.nodes import Node
-from lunette.graph.program import Program
 from lunette.lines import Greatest, Kink, Relaxation
 from lunette.number import Array, Interval
 from lunette.op import apply
@@ -39,14 +36,13 @@ from lunette.ops.max_pool import MaxPool
 from lunette.ops.unary import Neg, Relu
 from lunette.relax.dual import Dual
 from lunette.relax.floats import Floats, widened
+from lunette.relax.given import boxes_of, check, graph_of, rows_of
 from lunette.relax.network import in_float64
 from lunette.relax.optimise import improve
 from lunette.relax.patch import Patch
 from lunette.relax.result import Bounds
 from lunette.relax.step import Enclosed, Linear, Relaxed, Step
-from lunette.window import integer
 
-METHODS: Final = ("interval", "crown", "optimised")
 MOST_ROWS: Final = 1 << 9  # rows at once: more are no faster
 
 
@@ -78,12 +74,12 @@ def bounds(
     """
     begin = perf_counter()
     with error_context("bounds"), np.errstate(all="ignore"):
-        _check(method, semantics, memory, steps, seed)
-        graph = _graph_of(f, boxes)
-        given = _boxes_of(graph, boxes)
+        check(method, semantics, memory, steps, seed)
+        graph = graph_of(f, boxes)
+        given = boxes_of(graph, boxes)
         floats = Floats(graph.nodes[graph.outputs[0]].dtype) if semantics == "float" else None
         network = Network(graph, given, memory, progress, floats)
-        wanted = _rows_of(rows, network.graph.nodes[network.graph.outputs[0]])
+        wanted = rows_of(rows, network.graph.nodes[network.graph.outputs[0]])
         return network.bounds(method, wanted, steps, begin)
 
 
@@ -411,73 +407,3 @@ def matters(box: Interval, relaxation: Relaxation) -> Array:
 def _meet(a: Interval, b: Interval) -> Interval:
     """The points of both: neither excludes the truth."""
     return Interval.between(np.asarray(np.maximum(a.lo, b.lo)), np.asarray(np.minimum(a.hi, b.hi)))
-
-
-# ---- what is given
-
-
-def _check(method: Any, semantics: Any, memory: Any, steps: Any, seed: Any) -> None:
-    if not isinstance(method, str) or method not in METHODS:
-        names = ", ".join(f'"{m}"' for m in METHODS)
-        raise ArgumentError("Z3", f"method among {names}", f"method={shown(method)}", "Leave it out for crown.")
-    if not isinstance(semantics, str) or semantics not in ("real", "float"):
-        hint = "Of the real-valued function with the weights it has, or of its executions in floats."
-        raise ArgumentError("Z5", 'semantics "real" or "float"', f"semantics={shown(semantics)}", hint)
-    for name, value in (("memory", memory), ("steps", steps), ("seed", seed)):
-        if integer(name, value) < 0:
-            raise ArgumentError("Z6", f"{name} >= 0", f"{name}={value}", "Bytes, steps, or a seed.")
-
-
-def _graph_of(f: Any, boxes: Sequence[Any]) -> Graph:
-    """Rule Z1."""
-    graph = f.graph if isinstance(f, Program) else f
-    if not isinstance(graph, Graph):
-        check_function(f, "bounds")
-        graph = trace(f, *(b.lo if isinstance(b, Interval) else b for b in boxes))
-    if len(graph.outputs) != 1 or graph.nodes[graph.outputs[0]].dtype.kind != "f":
-        got = f"{len(graph.outputs)} outputs" if len(graph.outputs) != 1 else "an output of integers"
-        raise ArgumentError("Z1", "a function with one output of floats", got, "Join them with ln.concat.")
-    return graph
-
-
-def _boxes_of(graph: Graph, boxes: Sequence[Any]) -> list[Array | Interval]:
-    """Rule Z2: boxes in float64, and points."""
-    inputs = graph.inputs
-    if len(boxes) != len(inputs):
-        names = ", ".join(f"{n.name} : {n.short}" for n in inputs)
-        raise ArgumentError("Z2", f"one box for each of ({names})", f"{len(boxes)}", "A plain array is a point.")
-    given: list[Array | Interval] = []
-    for n, b in zip(inputs, boxes, strict=True):
-        ends = [np.asarray(e) for e in ((b.lo, b.hi) if isinstance(b, Interval) else (b,))]
-        for e in ends:
-            if e.shape != n.shape:
-                raise ShapeError(
-                    "Z2", f"{n.name} of shape {n.shape}", f"shape {e.shape}", "Shapes are part of a graph."
-                )
-            if e.dtype.kind != n.dtype.kind or (e.dtype != n.dtype and e.dtype != np.float64 and n.dtype.kind == "f"):
-                hint = "Ends of boxes may be float64, too."
-                raise DTypeError("Z2", f"{n.name} of dtype {n.dtype}", f"dtype {e.dtype}", hint)
-            if e.dtype.kind == "f" and np.isnan(e).any():
-                raise ArgumentError("Z2", f"{n.name} without NaN", "NaN", "There is no box around it.")
-        point = len(ends) == 1 or n.dtype.kind == "i"
-        doubles = [np.array(e, np.float64) for e in ends]
-        given.append(ends[0] if point else Interval.between(*doubles))
-    return given
-
-
-def _rows_of(rows: Any, output: Node) -> Array | None:
-    """Rule Z4."""
-    if rows is None:
-        return None
-    cells = prod(output.shape)
-    try:
-        given = np.asarray(rows)
-        whole = given.astype(np.float64) if given.dtype.kind in "fiu" else None
-    except (TypeError, ValueError, LunetteError):
-        whole = None
-    if whole is None or whole.ndim != 2 or whole.shape[1] != cells or not np.isfinite(whole).all():
-        got = f"rows of shape {np.shape(rows)}" if whole is not None and np.isfinite(whole).all() else shown(rows)
-        raise ArgumentError("Z4", f"finite rows of shape (number, {cells})", got, "One coefficient for each cell.")
-    if given.dtype.kind in "iu" and (whole.astype(given.dtype) != given).any():
-        raise ArgumentError("Z4", "rows that float64 has", shown(rows), "Integers up to 2**53.")
-    return whole

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from lunette.graph.graph import Graph, load
 from lunette.number import Array, Interval
-from lunette.relax.bounds import METHODS, bounds
+from lunette.relax.bounds import bounds
+from lunette.relax.given import METHODS
 from lunette.relax.report import MOST_ROWS
 
 out = Console()

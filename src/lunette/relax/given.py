@@ -1,0 +1,88 @@
+"""What `ln.bounds` is given, checked; its rules are in the table of lunette.relax.bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
+from lunette.graph.differentiate import check_function
+from lunette.graph.graph import Graph
+from lunette.graph.jit import trace
+from lunette.graph.nodes import Node
+from lunette.graph.program import Program
+from lunette.number import Array, Interval
+from lunette.window import integer
+
+METHODS: Final = ("interval", "crown", "optimised")
+
+
+def check(method: Any, semantics: Any, memory: Any, steps: Any, seed: Any) -> None:
+    """Rules Z3, Z5 and Z6."""
+    if not isinstance(method, str) or method not in METHODS:
+        names = ", ".join(f'"{m}"' for m in METHODS)
+        raise ArgumentError("Z3", f"method among {names}", f"method={shown(method)}", "Leave it out for crown.")
+    if not isinstance(semantics, str) or semantics not in ("real", "float"):
+        hint = "Of the real-valued function with the weights it has, or of its executions in floats."
+        raise ArgumentError("Z5", 'semantics "real" or "float"', f"semantics={shown(semantics)}", hint)
+    for name, value in (("memory", memory), ("steps", steps), ("seed", seed)):
+        if integer(name, value) < 0:
+            raise ArgumentError("Z6", f"{name} >= 0", f"{name}={value}", "Bytes, steps, or a seed.")
+
+
+def graph_of(f: Any, boxes: Sequence[Any]) -> Graph:
+    """Rule Z1."""
+    graph = f.graph if isinstance(f, Program) else f
+    if not isinstance(graph, Graph):
+        check_function(f, "bounds")
+        graph = trace(f, *(b.lo if isinstance(b, Interval) else b for b in boxes))
+    if len(graph.outputs) != 1 or graph.nodes[graph.outputs[0]].dtype.kind != "f":
+        got = f"{len(graph.outputs)} outputs" if len(graph.outputs) != 1 else "an output of integers"
+        raise ArgumentError("Z1", "a function with one output of floats", got, "Join them with ln.concat.")
+    return graph
+
+
+def boxes_of(graph: Graph, boxes: Sequence[Any]) -> list[Array | Interval]:
+    """Rule Z2: boxes in float64, and points."""
+    inputs = graph.inputs
+    if len(boxes) != len(inputs):
+        names = ", ".join(f"{n.name} : {n.short}" for n in inputs)
+        raise ArgumentError("Z2", f"one box for each of ({names})", f"{len(boxes)}", "A plain array is a point.")
+    given: list[Array | Interval] = []
+    for n, b in zip(inputs, boxes, strict=True):
+        ends = [np.asarray(e) for e in ((b.lo, b.hi) if isinstance(b, Interval) else (b,))]
+        for e in ends:
+            if e.shape != n.shape:
+                raise ShapeError(
+                    "Z2", f"{n.name} of shape {n.shape}", f"shape {e.shape}", "Shapes are part of a graph."
+                )
+            if e.dtype.kind != n.dtype.kind or (e.dtype != n.dtype and e.dtype != np.float64 and n.dtype.kind == "f"):
+                hint = "Ends of boxes may be float64, too."
+                raise DTypeError("Z2", f"{n.name} of dtype {n.dtype}", f"dtype {e.dtype}", hint)
+            if e.dtype.kind == "f" and np.isnan(e).any():
+                raise ArgumentError("Z2", f"{n.name} without NaN", "NaN", "There is no box around it.")
+        point = len(ends) == 1 or n.dtype.kind == "i"
+        doubles = [np.array(e, np.float64) for e in ends]
+        given.append(ends[0] if point else Interval.between(*doubles))
+    return given
+
+
+def rows_of(rows: Any, output: Node) -> Array | None:
+    """Rule Z4."""
+    if rows is None:
+        return None
+    cells = prod(output.shape)
+    try:
+        given = np.asarray(rows)
+        whole = given.astype(np.float64) if given.dtype.kind in "fiu" else None
+    except (TypeError, ValueError, LunetteError):
+        whole = None
+    if whole is None or whole.ndim != 2 or whole.shape[1] != cells or not np.isfinite(whole).all():
+        got = f"rows of shape {np.shape(rows)}" if whole is not None and np.isfinite(whole).all() else shown(rows)
+        raise ArgumentError("Z4", f"finite rows of shape (number, {cells})", got, "One coefficient for each cell.")
+    if given.dtype.kind in "iu" and (whole.astype(given.dtype) != given).any():
+        raise ArgumentError("Z4", "rows that float64 has", shown(rows), "Integers up to 2**53.")
+    return whole
