@@ -71,7 +71,7 @@ def _overhead(layer: Layer) -> float:
     forward, vjp = kernels.forward, kernels.vjp[: len(data.arrays)]
     assert forward is not None and len(vjp) == len(data.arrays)
     y, back = np.empty_like(data.g), [np.empty_like(a) for a in data.arrays]
-    index = (None,) if hasattr(resolved.op, "return_indices") else ()
+    index = (None,) if resolved.op.has_indices else ()
     function = getattr(ln, layer.op)
 
     def operator(*given: Any) -> Any:

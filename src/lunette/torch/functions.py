@@ -158,7 +158,7 @@ def on_tensors(kind: type[Windowed]) -> Callable[..., Any]:
         found = resolved_before(kind, (array,), "fast", carried.options)
         if found is not None and all(map(is_plain, (*arguments, *options.values()))) and is_direct(found, array.dtype):
             assert found.kernels.forward is not None
-            kernels[key] = found.kernels.forward, found.out, (None,) * hasattr(found.op, "return_indices")
+            kernels[key] = found.kernels.forward, found.out, (None,) * found.op.has_indices
         return result
 
     return on
@@ -166,4 +166,4 @@ def on_tensors(kind: type[Windowed]) -> Callable[..., Any]:
 
 def is_direct(resolved: ResolvedOp, dtype: Any) -> bool:
     """Whether a kernel alone makes the result."""
-    return dtype in FLOAT and resolved.kernels.forward is not None and not getattr(resolved.op, "return_indices", False)
+    return dtype in FLOAT and resolved.kernels.forward is not None and not resolved.op.return_indices
