@@ -24,7 +24,7 @@ demo: $(VENV)/installed-demo ## install, train a network on digits, check it exa
 
 test: $(VENV)/installed-tests check ## install what the tests need, check style and types, run the tests
 	$(BIN)/python -m pytest -q -n $(WORKERS)
-	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py
+	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py tests/test_winners.py
 	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_rounded.py tests/test_interval.py -k "$(DRIVEN)"
 	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_sums.py -k "no_sum"
 
@@ -33,7 +33,7 @@ test-all: need test-long browser cluster defects sanitize aarch64 ## every test 
 test-long: $(VENV)/installed-tests check ## the tests with thousands of random examples per law and 100,000 random calls, on every instruction set; vast arrays
 	HYPOTHESIS_PROFILE=nightly LUNETTE_FUZZ_CALLS=100000 LUNETTE_BOUND_POINTS=1000000 $(BIN)/python -m pytest -q -n $(WORKERS)
 	for isa in $(SETS); do LUNETTE_ISA=$$isa $(BIN)/python -m pytest -q -n $(WORKERS) \
-	    tests/test_kernels.py tests/test_sums.py tests/test_rounded.py tests/test_interval.py || exit 1; done
+	    tests/test_kernels.py tests/test_winners.py tests/test_sums.py tests/test_rounded.py tests/test_interval.py || exit 1; done
 	$(BIN)/python -m pytest -q tests/vast.py
 
 browser: $(VENV)/installed-tests ## the page of a report in a real browser, light and dark, wide and narrow

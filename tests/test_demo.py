@@ -80,8 +80,8 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     assert "torch-compile" not in str(missing())
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert missing() == {
-        "torch": ["torch"],
-        "jax": ["jax"],
+        "torch": ["torch", "lunette-torch"],
+        "jax": ["jax", "lunette-jax"],
         "onnx": ["onnxruntime", "onnx-reference"],
         "openvino": ["openvino"],
         "tinygrad": ["tinygrad"],

@@ -257,7 +257,7 @@ def test_o6_rules_that_are_not_there() -> None:
         def spec(self, *arrays: Any) -> Any:
             return arrays[0]
 
-    has = "got plain, which has spec, interval, rounded. ln.rules() tells what every operator has."
+    has = "got plain, which has spec, interval, rounded, relax. ln.rules() tells what every operator has."
     for f, name, about in (
         (lambda f: ln.jvp(f, (V,), (V,)), "jvp", "its derivative"),
         (lambda f: ln.vjp(f, V), "vjp", "its transposed derivative"),

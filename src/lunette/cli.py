@@ -22,10 +22,10 @@ from lunette.array import lookup
 from lunette.conform.command import conform, diff
 from lunette.errors import error_context, meant
 from lunette.number import Array
+from lunette.onnx.bounds_command import bounds_command
 from lunette.onnx.command import GRAPH, SHAPES, import_model, read_graph, stem_of
 from lunette.op import parameters_of
 from lunette.ops import ALL
-from lunette.relax.command import bounds_command
 from lunette.threads import MOST_THREADS
 
 app = typer.Typer(

@@ -85,7 +85,7 @@ def _conv_step(
     assert n.resolved is not None and isinstance(n.op, Conv)
     convolution = n.op.native(n.dtype, prod(n.resolved.batch), n.resolved.shapes)
     if convolution is None or (n.resolved.d or 0) > KERNEL_RANK:
-        return Step(kernel_of(n), list(n.inputs), at, at)
+        return Step(kernel_of(graph, n), list(n.inputs), at, at)
     transposed = isinstance(n.op, ConvTranspose)
     maker: Callable[..., core.Task] = core.conv_input_grad if transposed else core.conv
     task = maker(*convolution, relu)

@@ -33,7 +33,8 @@ def make_steps(graph: Nodes, fuse: bool = True) -> Steps:
         step = None if pattern is None else pattern(reading, at)
         if step is None:
             assert n.resolved is not None
-            step = Step(kernel_of(n), reads(n), at, at, flops_of(n), n.op.in_place(n.resolved.shapes), covers=[at])
+            kernel = kernel_of(graph, n)
+            step = Step(kernel, reads(n), at, at, flops_of(n), n.op.in_place(n.resolved.shapes), covers=[at])
         if step.writes == at:
             plan.steps.append(step)
         else:

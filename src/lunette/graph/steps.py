@@ -53,14 +53,16 @@ class Steps:
         return at
 
 
-def kernel_of(n: Node) -> core.Task:
+def kernel_of(graph: Nodes, n: Node) -> core.Task:
     """The compiled form of a node."""
     assert n.resolved is not None and n.kind is not None
     resolved = n.resolved
+    # What a record counts is no float: it is made of those that the node reads.
+    dtype = n.dtype if n.dtype.kind == "f" else graph.nodes[n.inputs[0] or 0].dtype
     with error_context(n.kind.name, resolved.d):
         kernel = None
         if (resolved.d or 0) <= KERNEL_RANK:
-            kernel = resolved.op.kernels(n.dtype, prod(resolved.batch), resolved.shapes).forward
+            kernel = resolved.op.kernels(dtype, prod(resolved.batch), resolved.shapes).forward
         if not isinstance(kernel, core.Task):
             raise ShapeError(
                 "G2",

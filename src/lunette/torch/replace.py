@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from lunette.array import lookup
 from lunette.dialects import Meaning, dialect
 from lunette.errors import LunetteError
 from lunette.torch import modules
@@ -121,7 +122,7 @@ def exchanged(module: nn.Module) -> nn.Module | str:
         del arguments["divisor_override"]
     if arguments.pop("return_indices", False):
         return "return_indices: among several NaN torch's index is that of the last, lunette's of the first"
-    if op == "lp_pool" and arguments["ceil_mode"] and arguments["norm_type"] != math.inf:
+    if lookup(op)[1].powers and arguments["ceil_mode"] and arguments["norm_type"] != math.inf:
         return "in ceil_mode torch scales the mean of a window that is cut off by the cells of a whole one"
     try:
         options = _options(op, d, arguments)
@@ -146,7 +147,7 @@ def _options(op: str, d: int, arguments: Mapping[str, Any]) -> dict[str, Any] | 
         difference = meaning.in_lunette()
         if meaning.departures:
             return f"torch's {op} {meaning.departures[0]}"
-        if op == "max_pool" and meaning.has_empty_windows:
+        if lookup(op)[1].selects and meaning.has_empty_windows:
             return f"windows without input cells, for one on inputs of {n}: torch gives -inf there, lunette refuses"
         if difference is not None:
             return f"another {difference} on inputs of {n}"

@@ -1,9 +1,9 @@
-"""The command `lunette bounds`."""
+"""The command `lunette bounds`, for saved graphs and ONNX files."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from lunette.graph.graph import Graph, load
+from lunette.errors import LunetteError
 from lunette.number import Array, Interval
+from lunette.onnx.command import read_graph
 from lunette.relax.bounds import bounds
 from lunette.relax.given import METHODS
 from lunette.relax.report import MOST_ROWS
@@ -37,7 +38,10 @@ def bounds_command(
     lunette bounds net.json --center image.npy --radius 0.01
     lunette bounds net.onnx --center image.npy --radius 0.01 --method optimised --html bounds.html
     """  # noqa: D301 (a backspace, not a backslash, is what keeps lines apart)
-    graph = read(network)
+    try:
+        graph = read_graph(network)
+    except (LunetteError, OSError) as error:
+        raise typer.BadParameter(str(error), param_hint="NETWORK") from error
     if len(graph.inputs) != 1:
         raise typer.BadParameter(f"{network} has {len(graph.inputs)} inputs, not one", param_hint="NETWORK")
     n = graph.inputs[0]
@@ -68,19 +72,6 @@ def bounds_command(
     if html is not None:
         found.to_html(html)
         out.print(f"wrote {html}", highlight=False)
-
-
-def read(path: Path) -> Graph:
-    """A graph from a file of either kind."""
-    if path.suffix == ".json":
-        return load(path)
-    import lunette  # whose reader of ONNX files belongs to a later layer
-
-    reader: Any = getattr(lunette, "from_onnx", None)
-    if reader is None:
-        raise typer.BadParameter(f"{path} is no graph that Graph.save wrote (.json)", param_hint="NETWORK")
-    graph: Graph = reader(str(path))
-    return graph
 
 
 def _array(path: Path, word: str) -> Array:
