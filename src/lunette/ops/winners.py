@@ -47,7 +47,7 @@ class FirstWinners(Derivative):
 
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:
-        return None  # they are counted, not measured
+        return None  # integers have no derivative
 
     @classmethod
     def pull(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, g: Any, wrt: int) -> Any:
