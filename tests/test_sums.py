@@ -337,6 +337,7 @@ def some(shape: tuple[int, ...], hit: Array) -> list[Any]:
     return with_one + [i for i in [tuple(0 for _ in shape), tuple(n - 1 for n in shape)] if i not in with_one]
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_no_sum_is_longer_than_the_bound_says(problem: Problem, dtype: Any) -> None:
