@@ -62,8 +62,8 @@ class Account:
         return positive, negative
 
     def lose(self, a: Array | Patch, error: Array) -> None:
-        """Magnitudes of coefficients times an error."""
-        self.error = self.error + dot(np.abs(cells_of(a)), beside(a, error))
+        """Magnitudes of coefficients times an error, which may have underflowed when it was computed."""
+        self.error = self.error + dot(np.abs(cells_of(a)), beside(a, error + 4 * TINY))
 
     def proven(self) -> Array:
         """The value less all that."""

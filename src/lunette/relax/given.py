@@ -64,6 +64,9 @@ def boxes_of(graph: Graph, boxes: Sequence[Any]) -> list[Array | Interval]:
                 raise DTypeError("Z2", f"{n.name} of dtype {n.dtype}", f"dtype {e.dtype}", hint)
             if e.dtype.kind == "f" and np.isnan(e).any():
                 raise ArgumentError("Z2", f"{n.name} without NaN", "NaN", "There is no box around it.")
+        if n.dtype.kind == "i" and len(ends) == 2 and (ends[0] != ends[1]).any():
+            got = f"{n.name} between {shown(ends[0])} and {shown(ends[1])}"
+            raise ArgumentError("Z2", "a point for integers", got, "Bound each of them by itself.")
         point = len(ends) == 1 or n.dtype.kind == "i"
         doubles = [np.array(e, np.float64) for e in ends]
         given.append(ends[0] if point else Interval.between(*doubles))
@@ -83,6 +86,6 @@ def rows_of(rows: Any, output: Node) -> Array | None:
     if whole is None or whole.ndim != 2 or whole.shape[1] != cells or not np.isfinite(whole).all():
         got = f"rows of shape {np.shape(rows)}" if whole is not None and np.isfinite(whole).all() else shown(rows)
         raise ArgumentError("Z4", f"finite rows of shape (number, {cells})", got, "One coefficient for each cell.")
-    if given.dtype.kind in "iu" and (whole.astype(given.dtype) != given).any():
-        raise ArgumentError("Z4", "rows that float64 has", shown(rows), "Integers up to 2**53.")
+    if (whole.astype(given.dtype) != given).any():
+        raise ArgumentError("Z4", "rows that float64 has", shown(rows), "Integers up to 2**53, or float64.")
     return whole

@@ -20,7 +20,7 @@ from lunette.number import Array
 from lunette.ops import AvgPool, Conv
 from lunette.ops.binary import Add, Sub
 from lunette.relax.step import Linear, Relaxed, Step
-from lunette.taps import Broadcast, Windows
+from lunette.taps import SHORT, Broadcast, Windows
 from lunette.window import Axis, Shape
 
 
@@ -122,6 +122,8 @@ def _through_lines(lines: Lines, taps: Any, a: Patch, positive: Array, negative:
     if not isinstance(taps, Windows) or not all(isinstance(x, Axis) for x in taps.window.axes):
         return None
     axes: Any = taps.window.axes
+    if len(axes) != len(a.sizes) or any(x.kernel > SHORT for x in axes):
+        return None
     origin, cells = _behind(axes, a)
     for k, kernel_cell in enumerate(_kernel_cells(axes, taps)):
         at: Any = tuple(
@@ -155,6 +157,8 @@ def _through_window(step: Linear, a: Patch) -> list[Any] | None:
     if not isinstance(op, Conv | AvgPool) or not all(isinstance(x, Axis) for x in op.window.axes):
         return None
     axes: Any = op.window.axes
+    if len(axes) != len(a.sizes):
+        return None
     space = step.shapes[0][2:]
     sizes = tuple((m - 1) * x.stride + x.span for x, m in zip(axes, a.sizes, strict=True))
     x = np.empty((1, step.shapes[0][1], *sizes))
