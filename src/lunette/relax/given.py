@@ -87,5 +87,5 @@ def rows_of(rows: Any, output: Node) -> Array | None:
         got = f"rows of shape {np.shape(rows)}" if whole is not None and np.isfinite(whole).all() else shown(rows)
         raise ArgumentError("Z4", f"finite rows of shape (number, {cells})", got, "One coefficient for each cell.")
     if (whole.astype(given.dtype) != given).any():
-        raise ArgumentError("Z4", "rows that float64 has", shown(rows), "Integers up to 2**53, or float64.")
+        raise ArgumentError("Z4", "rows that float64 has", shown(rows), "Integers up to 2**53.")
     return whole
