@@ -83,6 +83,14 @@ class Compiled(nn.Module):
         y = self.program(inputs)(*map(array_of, inputs))
         return tuple(map(tensor_of, y)) if isinstance(y, tuple) else tensor_of(y)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The module alone: it is compiled again where it arrives."""
+        return {**self.__dict__, "exported": {}, "programs": {}, "read": [], "parts": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.parts = list(_parts(self.__dict__["source"]))
+
     def extra_repr(self) -> str:
         """The class of the module, and for how many shapes it was compiled."""
         return f"{type(self.__dict__['source']).__name__}, programs={len(self.programs)}"
