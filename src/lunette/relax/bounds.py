@@ -398,8 +398,7 @@ def matters(box: Interval, relaxation: Relaxation) -> Array:
         return relaxation.open
     if isinstance(relaxation, Greatest) and len(relaxation.taps) == 1:
         taps, shape, can_win = relaxation.taps[0], box.shape, relaxation.can_win().astype(float)
-        one = np.ones((1, *taps.out))
-        found: Array = taps.scatter(one, 0 * one, can_win, 0 * can_win)[0].reshape(shape) > 0
+        found: Array = taps.scatter(np.ones((1, *taps.out)), can_win, can_win)[0].reshape(shape) > 0
         return found
     return np.ones(box.shape, bool)
 
