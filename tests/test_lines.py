@@ -18,6 +18,7 @@ from lunette.number import Array, Interval, each
 from lunette.op import resolve
 from lunette.ops import ALL, GLUE
 from lunette.ops.binary import Maximum, Minimum
+from lunette.ops.floor import Floor
 from lunette.ops.glue import Glue
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.reduce import Max
@@ -119,7 +120,7 @@ def test_lines_of_pools_hold(kind: type[Any], case: Any, seed: int) -> None:
     check(kind, case.shapes, kind.told(len(case.shapes[0]) - 1, asked(kind, case, 0).options), seed)
 
 
-@pytest.mark.parametrize("kind", [Relu, Abs, Maximum, Minimum, Max])
+@pytest.mark.parametrize("kind", [Relu, Abs, Maximum, Minimum, Max, Floor])
 @given(seeds)
 @settings(max_examples=4)
 def test_lines_of_glue_hold(kind: type[Glue], seed: int) -> None:
@@ -140,7 +141,7 @@ def test_the_operators_with_lines_are_known() -> None:
     assert own == {
         *("max_pool", "adaptive_max_pool", "global_max_pool"),
         *("relu", "leaky_relu", "abs", "maximum", "minimum", "max", "smooth_max_pool"),
-        *("sigmoid", "tanh", "exp", "log", "sqrt", "power", "mul", "div"),
+        *("sigmoid", "tanh", "exp", "log", "sqrt", "power", "mul", "div", "erf", "floor"),
     }
 
 
