@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import lunette as ln
+from lunette.bench.data import WANTED, data_folder
 from lunette.bench.random_networks import random_network
 from lunette.cli import app
 from lunette.graph import walk
@@ -39,14 +40,6 @@ from lunette.taps import Windows
 seeds = st.integers(0, 2**32 - 1)
 NETWORKS = 12
 POINTS = int(os.environ.get("LUNETTE_BOUND_POINTS", "10000")) // (3 * NETWORKS)
-
-
-def data() -> Path | None:
-    """Public networks and boxes, which are not part of the project."""
-    given_path = os.environ.get("LUNETTE_VERIFY_DATA")
-    beside = Path(__file__).resolve().parents[2] / "shared" / "verify-data"
-    found = Path(given_path) if given_path else beside
-    return found if found.is_dir() else None
 
 
 @pytest.fixture(autouse=True)
@@ -526,9 +519,9 @@ def verivital(path: Path, pool: Callable[..., Any]) -> Callable[[Any], Any]:
 
 @pytest.mark.parametrize(("name", "pool", "crown"), [("maxpool", ln.max_pool, 9.97), ("avgpool", ln.avg_pool, 7.341)])
 def test_margins_of_published_networks(name: str, pool: Any, crown: float) -> None:
-    folder = data()
+    folder = data_folder()
     if folder is None:
-        pytest.skip("no verify-data beside the project, and LUNETTE_VERIFY_DATA is not set")
+        pytest.skip(WANTED)
     f = verivital(folder / "vnncomp2021_verivital" / f"Convnet_{name}.onnx", pool)
     given_box = np.load(folder / "boxes" / f"verivital_{name}.npz")
     found = ln.bounds(f, ln.Interval(given_box["lo"], given_box["hi"]), rows=given_box["rows"])
