@@ -80,5 +80,6 @@ NB_MODULE(_native, m) {
     bind_arithmetics(m);
     bind_convs(m);
     bind_glue(m);
+    bind_rows(m);
     bind_foreign(m);
 }

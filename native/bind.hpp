@@ -17,6 +17,7 @@ void bind_pools(nanobind::module_& m);
 void bind_arithmetics(nanobind::module_& m);
 void bind_convs(nanobind::module_& m);
 void bind_glue(nanobind::module_& m);
+void bind_rows(nanobind::module_& m);
 
 class Buffer {
 public:

@@ -43,13 +43,6 @@ struct Gather {
         }
         return s;
     }
-    // Whether some tap of cell q is absent.
-    bool lacks(i64 q) const {
-        for (i64 a = axes.size - 1; a >= 0; q /= axes[a].m, --a)
-            for (i64 k = 0; k < axes[a].taps; ++k)
-                if (i64 i = q % axes[a].m * axes[a].step + off[axes[a].tap + k]; i < 0 || i >= axes[a].n) return true;
-        return false;
-    }
 };
 
 // Adds an axis with taps off(k), k < kernel, without those that no cell can see.

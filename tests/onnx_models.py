@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,10 +25,3 @@ def model(
 
 
 node = helper.make_node
-
-
-def verify_data() -> Path | None:
-    """The networks of the verification competitions, which are not part of the project: where they are, if they are."""
-    told = os.getenv("LUNETTE_VERIFY_DATA")
-    beside = Path(told) if told else Path(__file__).resolve().parents[2] / "shared" / "verify-data"
-    return beside if beside.is_dir() else None

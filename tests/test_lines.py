@@ -18,11 +18,12 @@ from lunette.number import Array, Interval, each
 from lunette.op import resolve
 from lunette.ops import ALL, GLUE
 from lunette.ops.binary import Maximum, Minimum
+from lunette.ops.floor import Floor
 from lunette.ops.glue import Glue
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.reduce import Max
 from lunette.ops.unary import Abs, LeakyRelu, Relu
-from lunette.taps import Broadcast, Folded
+from lunette.taps import Broadcast, Folded, Grid, Placed, flat
 from test_glue import options as glue_options
 from test_walk import asked
 
@@ -119,7 +120,7 @@ def test_lines_of_pools_hold(kind: type[Any], case: Any, seed: int) -> None:
     check(kind, case.shapes, kind.told(len(case.shapes[0]) - 1, asked(kind, case, 0).options), seed)
 
 
-@pytest.mark.parametrize("kind", [Relu, Abs, Maximum, Minimum, Max])
+@pytest.mark.parametrize("kind", [Relu, Abs, Maximum, Minimum, Max, Floor])
 @given(seeds)
 @settings(max_examples=4)
 def test_lines_of_glue_hold(kind: type[Glue], seed: int) -> None:
@@ -140,7 +141,7 @@ def test_the_operators_with_lines_are_known() -> None:
     assert own == {
         *("max_pool", "adaptive_max_pool", "global_max_pool"),
         *("relu", "leaky_relu", "abs", "maximum", "minimum", "max", "smooth_max_pool"),
-        *("sigmoid", "tanh", "exp", "log", "sqrt", "power", "mul", "div"),
+        *("sigmoid", "tanh", "exp", "log", "sqrt", "power", "mul", "div", "erf", "floor"),
     }
 
 
@@ -294,8 +295,50 @@ def test_taps_are_adjoint() -> None:
             rng.integers(-4, 5, (1, *read.shape[1:])).astype(float),
             rng.integers(-4, 5, (3, *t.out)).astype(float),
         )
-        back = t.scatter(np.maximum(a, 0), np.minimum(a, 0), slopes, slopes)
+        back = t.scatter(a, slopes, slopes)
         assert (back * x).sum() == (read * slopes * a[:, None]).sum()
         assert t.gather(np.ones((1, *t.shape)), 0.0).sum((0, 1)).max(initial=0) >= 0
-        counted = t.scatter(np.ones((1, *t.out)), np.zeros((1, *t.out)), np.ones((1, *read.shape[1:])), slopes)
+        counted = t.scatter(np.ones((1, *t.out)), np.ones((1, *read.shape[1:])), slopes[:1])
         assert counted.max(initial=1) <= t.terms
+
+
+# ---- rows of coefficients
+
+
+@given(seeds, st.integers(1, 3), st.booleans())
+@settings(max_examples=40)
+def test_rows_are_weighed_and_pulled_where_they_lie(seed: int, d: int, own: bool) -> None:
+    """Patches of integers that hang over every edge, of tables with an infinite cell: the sums, cell by cell."""
+    rng = np.random.default_rng(seed)
+    rows, channels, taps = 3, 2, int(rng.integers(1, 4))
+    space, size, behind, space_behind = (tuple(int(n) for n in rng.integers(1, 7, d)) for _ in range(4))
+    stride = tuple(int(n) for n in rng.integers(1, 4, d))
+    offsets = tuple(tuple(int(n) for n in rng.integers(-2, 3, d)) for _ in range(taps))
+    origin, to = (rng.integers(-3, 4, (rows, d)) for _ in range(2))
+    a = rng.integers(-2, 3, (rows, channels, *size)).astype(float)
+    low, high = rng.integers(-4, 5, (2, rows if own else 1, taps, channels, *space)).astype(float)
+    placed = Placed(a, space, origin)
+    weighed, pulled = np.zeros(rows), np.zeros((rows, channels, *behind))
+    for r, c, *i in np.ndindex(*a.shape):
+        at = tuple(int(v) for v in origin[r] + i)
+        if all(0 <= v < n for v, n in zip(at, space, strict=True)):
+            x = a[(r, c, *i)]
+            table = (low if x > 0 else high)[r if own else 0]
+            weighed[r] += x * table[(0, c, *at)]
+            for t, offset in enumerate(offsets):
+                cell = [v * s + o for v, s, o in zip(at, stride, offset, strict=True)]
+                there = [v - o for v, o in zip(cell, to[r], strict=True)]
+                inside = (0 <= v < n for v, n in zip((*cell, *there), (*space_behind, *behind), strict=True))
+                if all(inside):
+                    pulled[(r, c, *there)] += x * table[(t, c, *at)]
+    assert (placed.weigh(low[:, 0], high[:, 0]) == weighed).all()
+    assert (Grid(stride, offsets).pull(placed, low, high, space_behind, behind, to) == pulled).all()
+
+
+def test_zero_times_anything_is_zero_and_nan_stays() -> None:
+    table = np.full((1, 1, 1, 3), np.inf)
+    rows = flat(np.array([[0.0, -0.0, 0.0], [np.nan, 0.0, 0.0], [1.0, 0.0, 0.0]]))
+    weighed = rows.weigh(table[:, 0], table[:, 0])
+    pulled = Grid((1,), ((0,),)).pull(rows, table, table, (3,), (3,), None)
+    assert weighed[0] == 0 and np.isnan(weighed[1]) and weighed[2] == np.inf
+    assert (pulled[0] == 0).all() and np.isnan(pulled[1, 0, 0]) and pulled[2, 0, 0] == np.inf

@@ -16,18 +16,19 @@ import pytest
 from typer.testing import CliRunner
 
 import lunette as ln
+from lunette.bench.data import WANTED, data_folder
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from lunette.bench.files import open_shapes  # noqa: E402
 from lunette.cli import app  # noqa: E402
-from onnx_models import model, node, verify_data  # noqa: E402
+from onnx_models import model, node  # noqa: E402
 
-DATA = verify_data()
+DATA = data_folder()
 NETWORKS = sorted(str(p.relative_to(DATA)) for p in DATA.rglob("*.onnx")) if DATA else []
 STEERED = "vnncomp_cctsdb_yolo_2023/patch-1.onnx"
-needs_data = pytest.mark.skipif(DATA is None, reason="no networks at LUNETTE_VERIFY_DATA or ../shared/verify-data")
+needs_data = pytest.mark.skipif(DATA is None, reason=WANTED)
 
 
 # ---- networks

@@ -165,6 +165,12 @@ def widen(rows: int, cells: int) -> Task:
 def exponentials(n: int) -> Task:
     """(hi, lo, y_hi, y_lo): exp of pairs, |hi| <= 700, as pairs"""
 
+def weigh_rows(rows: int, channels: int, size: Sequence[int], space: Sequence[int], own: bool) -> Task:
+    """(a, origin, low, high, y)"""
+
+def pull_rows(rows: int, channels: int, size: Sequence[int], space: Sequence[int], behind: Sequence[int], space_behind: Sequence[int], stride: Sequence[int], offsets: Sequence[int], own: bool) -> Task:
+    """(a, origin, low, high, g, g_origin)"""
+
 FOREIGN_VERSION: int = 1
 
 def foreign_run() -> int:

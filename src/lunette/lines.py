@@ -153,6 +153,28 @@ class Kink(Relaxation):
 
 
 @dataclass(frozen=True, eq=False)
+class Staircase(Relaxation):
+    """floor(x): it is above x - 1 and no greater than x; or between its values at the ends, if these are nearer.
+
+    All of these numbers are floats, so that no constant is rounded.
+    """
+
+    lo: Array
+    hi: Array
+
+    @property
+    def taps(self) -> tuple[Taps, ...]:  # type: ignore[override]
+        return (Broadcast(self.lo.shape, self.lo.shape),)
+
+    def lines(self, parameters: Parameters | None = None) -> Lines:
+        least, most = np.floor(self.lo), np.floor(self.hi)
+        centre = self.lo / 2 + self.hi / 2
+        low, high = (centre - 1 > least).astype(float), (centre < most).astype(float)
+        below, above = np.where(low > 0, -1.0, least), np.where(high > 0, 0.0, most)
+        return Lines((low[None, None],), (high[None, None],), below[None], above[None])
+
+
+@dataclass(frozen=True, eq=False)
 class Greatest(Relaxation):
     """The greatest of some cells and of a constant, the floor, which is minus infinity if there is none.
 
@@ -268,12 +290,7 @@ class Greatest(Relaxation):
             low = np.where((rest == 0) | (low == 0), 0.0, low)  # nothing of what may be infinite
             constant = np.where(low == 0, 0.0, down(rest * low, np.abs(rest * low), 1))
         above = self.intercept(s)
-        # Where one cell wins whatever happens, it is the result: no rounding of a chord is needed to say so.
-        lo, hi = self.ends
-        others = np.concatenate([hi, self.floors[1]], 1)
-        certain = (lo >= np.sort(others, 1)[:, -2:-1]) & (hi >= others.max(1, keepdims=True))
-        certain &= np.cumsum(certain, 1) == 1
-        sure = certain.any(1, keepdims=True)
+        certain, sure = self.certain
         s, w = np.where(sure, certain, s), np.where(sure, certain, w)
         zero = np.zeros(())
         return Lines(
@@ -283,10 +300,23 @@ class Greatest(Relaxation):
             np.where(sure[:, 0], zero, above),
         )
 
+    @cached_property
+    def certain(self) -> tuple[Array, Array]:
+        """The taps that win whatever happens, and whether there is one: no rounding of a chord is needed to say so."""
+        lo, hi = self.ends
+        others = np.concatenate([hi, self.floors[1]], 1)
+        found = (lo >= np.sort(others, 1)[:, -2:-1]) & (hi >= others.max(1, keepdims=True))
+        found &= np.cumsum(found, 1) == 1
+        return found, found.any(1, keepdims=True)
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """How many taps the operands have."""
+        return [t.gather(b.lo[None], 0.0).shape[1] for b, t in zip(self.boxes, self.taps, strict=True)]
+
     def split(self, whole: Array) -> tuple[Array, ...]:
         """Taps of every operand apart."""
-        counts = [t.gather(b.lo[None], 0.0).shape[1] for b, t in zip(self.boxes, self.taps, strict=True)]
-        return tuple(np.split(whole, np.cumsum(counts)[:-1], 1))
+        return tuple(np.split(whole, np.cumsum(self.counts)[:-1], 1)) if len(self.taps) > 1 else (whole,)
 
     def start(self, rows: int) -> dict[str, Array]:
         least, usual, most = self.levels

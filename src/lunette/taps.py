@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from lunette import core
 from lunette.number import Array
 from lunette.window import Axis, Shape, Window
 
@@ -31,8 +32,73 @@ class Taps(ABC):
         """(rows, *shape) to (rows, taps, *out); taps that read nothing are `absent`."""
 
     @abstractmethod
-    def scatter(self, plus: Array, minus: Array, low: Array, high: Array) -> Array:
-        """The transpose: sums of plus * low + minus * high, (rows, *out) times (rows or 1, taps, *out), per cell."""
+    def scatter(self, a: Array, low: Array, high: Array) -> Array:
+        """The transpose: sums of a*low where a > 0, and of a*high elsewhere, per cell.
+
+        (rows, *out) times (rows or 1, taps, *out) is (rows, *shape).
+        """
+
+    def grid(self, d: int) -> Grid | None:
+        """Taps of the last d axes that lie at the same offsets for all output cells; None where they do not."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Tap t of output cell o reads cell o * stride + offsets[t] of the same channel, if there is one."""
+
+    stride: Shape
+    offsets: tuple[Shape, ...]
+
+    def pull(self, a: Placed, low: Array, high: Array, space: Shape, size: Shape, origin: Array | None) -> Array:
+        """The sums of a*low where a > 0, and of a*high elsewhere, at the cells that taps read.
+
+        low and high are (rows or 1, taps, channels, *a.space). The result is (rows, channels, *size): patches of planes
+        of `space` that begin at `origin`.
+        """
+        rows, channels = a.cells.shape[:2]
+        own, offsets = len(low) > 1, [v for offset in self.offsets for v in offset]
+        y = np.empty((rows, channels, *size))
+        task = core.pull_rows(rows, channels, a.size, a.space, size, space, self.stride, offsets, own)
+        task(dense(a.cells), a.origin, dense(low), dense(high), y, origin)
+        return y
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Rows of (channels, *size) cells that lie at `origin` in planes of `space`; what hangs over counts as zero."""
+
+    cells: Array
+    space: Shape
+    origin: Array | None = None
+    """(rows, axes); None: all begin at the first cell."""
+
+    @property
+    def size(self) -> Shape:
+        """Of a row, without its channels."""
+        return self.cells.shape[2:]
+
+    def weigh(self, low: Array, high: Array) -> Array:
+        """Row by row, the sum of cells*low where they are positive, and of cells*high elsewhere; in any order.
+
+        low and high are (rows or 1, channels, *space). Zero times anything is zero.
+        """
+        rows, channels = self.cells.shape[:2]
+        y = np.empty(rows)
+        task = core.weigh_rows(rows, channels, self.size, self.space, len(low) > 1)
+        task(dense(self.cells), self.origin, dense(low), dense(high), y)
+        return y
+
+
+def dense(a: Array) -> Array:
+    """As kernels want arrays."""
+    return np.ascontiguousarray(a, np.float64)
+
+
+def flat(a: Array) -> Placed:
+    """Rows of any shape, whole."""
+    n = prod(a.shape[1:])
+    return Placed(a.reshape(len(a), 1, n), (n,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +123,16 @@ class Broadcast(Taps):
         whole: Array = x.reshape(x.shape[0], *lead, *self.shape)
         return np.broadcast_to(whole, (x.shape[0], 1, *self.out))
 
-    def scatter(self, plus: Array, minus: Array, low: Array, high: Array) -> Array:
-        y = plus * low[:, 0] + minus * high[:, 0]
-        summed: Array = y.sum(self.axes).reshape(y.shape[0], *self.shape) if self.axes else y
-        return summed
+    def scatter(self, a: Array, low: Array, high: Array) -> Array:
+        if self.shape == self.out:
+            n = (prod(self.shape),)
+            low, high = (v.reshape(len(v), 1, 1, *n) for v in (low, high))
+            return Grid((1,), ((0,),)).pull(flat(a), low, high, n, n, None).reshape(a.shape)
+        y = np.where(a > 0, low[:, 0], high[:, 0]) * a
+        return y.sum(self.axes).reshape(y.shape[0], *self.shape)  # type: ignore[no-any-return]
+
+    def grid(self, d: int) -> Grid | None:
+        return Grid((1,) * d, ((0,) * d,)) if self.shape == self.out else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +154,8 @@ class Folded(Taps):
         many = prod(self.shape[a] for a in self.axes)
         return x.transpose(self.order).reshape(x.shape[0], many, *self.out)
 
-    def scatter(self, plus: Array, minus: Array, low: Array, high: Array) -> Array:
-        y = plus[:, None] * low + minus[:, None] * high
+    def scatter(self, a: Array, low: Array, high: Array) -> Array:
+        y = np.where(a[:, None] > 0, low, high) * a[:, None]
         turned = y.reshape(y.shape[0], *(self.shape[a - 1] for a in self.order[1:]))
         back: Array = turned.transpose(np.argsort(self.order))
         return back
@@ -138,11 +210,29 @@ class Windows(Taps):
             y[:, k][(..., *o)] = x[(..., *i)]
         return y
 
-    def scatter(self, plus: Array, minus: Array, low: Array, high: Array) -> Array:
-        y = np.zeros((plus.shape[0], *self.shape))
+    def grid(self, d: int) -> Grid | None:
+        return self._grid if d == self.window.d else None
+
+    @cached_property
+    def _grid(self) -> Grid | None:
+        if not self.taps or not self.space or not all(isinstance(s, slice) for o, _, _ in self.taps for s in o):
+            return None
+        stride = tuple(a.stride for a in self.window.axes if isinstance(a, Axis))
+        offsets = [tuple(s.start - f.start * n for f, s, n in zip(o, i, stride, strict=True)) for o, i, _ in self.taps]
+        return Grid(stride, tuple(offsets))
+
+    def scatter(self, a: Array, low: Array, high: Array) -> Array:
+        rows, d = len(a), self.window.d
+        if self._grid is not None:
+            space = self.out[len(self.out) - d :]
+            channels = prod(self.shape[: len(self.shape) - d])
+            low, high = (v.reshape(*v.shape[:2], channels, *space) for v in (low, high))
+            placed = Placed(a.reshape(rows, channels, *space), space)
+            return self._grid.pull(placed, low, high, self.space, self.space, None).reshape(rows, *self.shape)
+        y = np.zeros((rows, *self.shape))
         for k, (o, i, repeats) in enumerate(self.taps):
             at = (..., *o)
-            part = plus[at] * low[:, k][at] + minus[at] * high[:, k][at]
+            part = np.where(a[at] > 0, low[:, k][at], high[:, k][at]) * a[at]
             if repeats:
                 np.add.at(y, (..., *i), part)
             else:

@@ -1,12 +1,10 @@
 """`lunette bench --bounds`: how tight proven bounds are, and what they cost, beside the goals.
 
-Published networks and boxes are read from a folder that is not part of the project: LUNETTE_VERIFY_DATA, or
-shared/verify-data beside the project's own folder. Without it, only what needs no data is measured.
+Without the folder of published networks and boxes (lunette.bench.data), only what needs no data is measured.
 """
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 import lunette as ln
+from lunette.bench.data import WANTED, data_folder
 from lunette.bench.random_networks import random_network
 
 METHODS = ("interval", "crown", "optimised")
 NETWORKS = 100
-STEPS = 50  # of "optimised", for published networks
+STEPS = (20, 50)  # of "optimised", for published networks; the first is the default
 PUBLISHED = {
     "verivital_maxpool": ("vnncomp2021_verivital/Convnet_maxpool.onnx", 9.97, 10.12),
     "verivital_avgpool": ("vnncomp2021_verivital/Convnet_avgpool.onnx", 7.341, 8.45),
@@ -41,13 +40,6 @@ class Figure:
     value: float
     goal: str = ""
     reached: bool | None = None
-
-
-def data_folder() -> Path | None:
-    """Where published networks are, if they are."""
-    told = os.environ.get("LUNETTE_VERIFY_DATA")
-    found = Path(told) if told else Path.cwd().resolve().parent / "shared" / "verify-data"
-    return found if found.is_dir() else None
 
 
 def _he(rng: np.random.Generator, *shape: int) -> Any:
@@ -77,29 +69,29 @@ TIMED = {
 }
 
 
-def _seconds(call: Callable[[], Any], runs: int = 5) -> float:
-    """The least of some runs."""
-    best = np.inf
+def _seconds(call: Callable[[], Any], runs: int = 15) -> float:
+    """The median of some runs, in seconds of this process: of all its threads, so that none helps unseen."""
+    call()
+    every = []
     for _ in range(runs):
-        begin = time.perf_counter()
+        begin = time.process_time()
         call()
-        best = min(best, time.perf_counter() - begin)
-    return float(best)
+        every.append(time.process_time() - begin)
+    return float(np.median(every))
 
 
 def published(folder: Path | None) -> Iterator[Figure]:
     """Margins of published networks."""
-    read = getattr(ln, "from_onnx", None)
-    if folder is None or read is None:
+    if folder is None:
         return
     for name, (path, crown, optimised) in PUBLISHED.items():
         given = np.load(folder / "boxes" / f"{name}.npz")
-        graph, box = read(str(folder / path)), ln.Interval(given["lo"], given["hi"])
-        for method, goal in (("crown", crown), ("optimised", optimised)):
-            found = ln.bounds(graph, box, method=method, rows=given["rows"], steps=STEPS)
+        graph, box = ln.from_onnx(str(folder / path)), ln.Interval(given["lo"], given["hi"])
+        for method, steps, goal in (("crown", 0, crown), *(("optimised", n, optimised) for n in STEPS)):
+            found = ln.bounds(graph, box, method=method, rows=given["rows"], steps=steps)
             least = float(found.lo.min())
             yield Figure(
-                f"{name}, least margin, {method}{f' in {STEPS} steps' if method == 'optimised' else ''}",
+                f"{name}, least margin, {method}{f' in {steps} steps' if steps else ''}",
                 least,
                 "" if goal is None else f">= {goal}",
                 None if goal is None else least >= goal,
@@ -130,7 +122,7 @@ def times() -> Iterator[Figure]:
         for what, (arguments, goal) in TIMED.items():
             graph, box = timed_network(*arguments)
             found = _seconds(lambda graph=graph, box=box: ln.bounds(graph, box))  # type: ignore[misc]
-            yield Figure(f"crown of {what}, seconds", found, f"<= {goal}", found <= goal)
+            yield Figure(f"crown of {what}, seconds of one thread", found, f"<= {goal}", found <= goal)
     finally:
         ln.set_num_threads(before)
 
@@ -147,6 +139,4 @@ def show(console: Console) -> None:
     table.add_row("memory of this process at most, GiB", f"{peak:.2f}", "<= 1", "yes" if peak <= 1 else "no")
     console.print(table)
     if folder is None:
-        console.print("no published networks: set LUNETTE_VERIFY_DATA to their folder", highlight=False)
-    elif getattr(ln, "from_onnx", None) is None:
-        console.print("no published networks: there is no reader of ONNX files", highlight=False)
+        console.print(f"no margins: {WANTED}", highlight=False)

@@ -8,16 +8,18 @@ from typing import Any, ClassVar
 from lunette import number
 from lunette.number import Dual, Number, like
 from lunette.ops.binary import mul
+from lunette.ops.enclose import Curved
 from lunette.ops.glue import make
 from lunette.ops.unary import Unary
 
 
-class Erf(Unary):
+class Erf(Curved, Unary):
     """The error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
 
     name: ClassVar[str] = "erf"
     needs: ClassVar[str] = "exp"
     monotone: ClassVar[bool] = True
+    bend: ClassVar[float] = 0.0
 
     def cell(self, v: Number) -> Number:
         return Dual(self.cell(v.value), Bell().cell(v.value) * v.slope) if isinstance(v, Dual) else number.erf(v)

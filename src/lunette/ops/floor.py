@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lunette import number
-from lunette.number import Dual, Number, zero_like
+from lunette.lines import Relaxation, Staircase
+from lunette.number import Dual, Interval, Number, zero_like
 from lunette.ops.glue import make
 from lunette.ops.unary import Unary
 
@@ -23,6 +24,9 @@ class Floor(Unary):
         if isinstance(v, Dual):
             return Dual(self.cell(v.value), zero_like(v.slope))
         return number.floor(v)
+
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+        return Staircase(boxes[0].lo, boxes[0].hi)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:

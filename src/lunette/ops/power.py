@@ -26,7 +26,7 @@ from lunette.number import Array, Dual, Interval, Number, cannot, each, is_float
 from lunette.op import Case, Shapes, case
 from lunette.ops.binary import Binary, mul, sub
 from lunette.ops.enclose import curve_of
-from lunette.ops.glue import check_number, make
+from lunette.ops.glue import broadcast, check_number, make, shape_of
 from lunette.ops.unary import Unary, log
 
 
@@ -122,6 +122,15 @@ class Pow(Binary):
         if isinstance(a, flint.arb) or isinstance(b, flint.arb):
             return flint.arb(a) ** flint.arb(b)
         raise cannot("powers", a)
+
+    @classmethod
+    def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
+        x, y = operands
+        exponents = y if isinstance(y, np.ndarray) else y.node.value
+        if moving[1] or exponents is None or broadcast(shape_of(x), exponents.shape) != shape_of(x):
+            return None
+        some = np.unique(exponents)
+        return power(x, float(some[0])) if len(some) == 1 and np.isfinite(some[0]) else None
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:

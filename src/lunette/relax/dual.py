@@ -2,7 +2,7 @@
 
 By (1) of lunette.relax.step, from the node back to the inputs, for coefficients c of h,
 
-    c . h  >=  sum over inputs of g . x  +  sum over steps of [a+ . low + a- . high - |a| . error]                   (2)
+    c . h  >=  sum over inputs of g . x  +  sum over steps of [a+ . least + a- . most]                               (2)
 
 if the coefficients of a node that several steps read are the sums of theirs; a sum of m of them is rounded m-1 times,
 which costs gamma(m-1) * |g| . X for each. The sums of (2) are over few numbers, whose rounding is counted at the end.
@@ -21,27 +21,20 @@ from lunette.graph.walk import reverse
 from lunette.lines import GROW, TINY, gamma
 from lunette.number import Array, Interval
 from lunette.relax.patch import Patch, plus, pull_patch
-from lunette.relax.step import Step, magnitude
-
-
-def dot(a: Array, b: Array) -> Array:
-    """Row by row; b has one row or as many. Zero times what is not finite is zero."""
-    x, y = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1)
-    if not np.isfinite(y).all():
-        careful: Array = np.where(x == 0, 0.0, x * y).sum(1)
-        return careful
-    result: Array = x @ y[0] if len(y) == 1 else np.einsum("rn,rn->r", x, y)
-    return result
-
-
-def beside(a: Array | Patch, whole: Array) -> Array:
-    """An array of a node, one row of it or one for each row, in the form that coefficients have."""
-    return a.read(whole) if isinstance(a, Patch) else whole
+from lunette.relax.step import Step, magnitude, outward
+from lunette.taps import flat
 
 
 def cells_of(a: Array | Patch) -> Array:
     """Coefficients as an array of rows."""
     return a.cells if isinstance(a, Patch) else a
+
+
+def weigh(a: Array | Patch, low: Array, high: Array) -> Array:
+    """Row by row, the positive coefficients times low and the negative ones times high, one row of them or as many."""
+    placed = a.placed if isinstance(a, Patch) else flat(a)
+    shape = (-1, placed.cells.shape[1], *placed.space)
+    return placed.weigh(low.reshape(shape), high.reshape(shape))
 
 
 class Account:
@@ -51,19 +44,15 @@ class Account:
         self.value, self.size, self.error = np.zeros(rows), np.zeros(rows), np.zeros(rows)
         self.slack, self.count = 0.0, 0
 
-    def add(self, a: Array | Patch, low: Array, high: Array) -> tuple[Array, Array]:
-        """The positive coefficients times low, the negative ones times high; and both."""
-        cells = cells_of(a)
-        positive, negative = np.maximum(cells, 0.0), np.minimum(cells, 0.0)
-        for part, end in ((positive, low), (negative, high)):
-            if end.any():
-                found = dot(part, beside(a, end))
-                self.value, self.size, self.count = self.value + found, self.size + np.abs(found), self.count + 1
-        return positive, negative
+    def add(self, a: Array | Patch, least: Array, most: Array) -> None:
+        """The positive coefficients times the least that there is, the negative ones times the most."""
+        found = weigh(a, least, most)
+        self.value, self.size, self.count = self.value + found, self.size + np.abs(found), self.count + 1
 
     def lose(self, a: Array | Patch, error: Array) -> None:
         """Magnitudes of coefficients times an error, which may have underflowed when it was computed."""
-        self.error = self.error + dot(np.abs(cells_of(a)), beside(a, error + 4 * TINY))
+        error = error + 4 * TINY
+        self.error = self.error + weigh(a, error, -error)
 
     def proven(self) -> Array:
         """The value less all that."""
@@ -77,34 +66,24 @@ class Dual:
 
     def __init__(self, steps: Mapping[int, Step], boxes: Sequence[Interval | None], inputs: Sequence[int]) -> None:
         self.steps, self.boxes, self.inputs = steps, boxes, inputs
+        self._inputs: dict[int, tuple[Array, Array, float]] = {}
         self.coefficients: dict[int, Array] = {}
         """Of the last walk: those of every node that it passed, kept if `keep` was asked for."""
 
     def lower(self, at: int, rows: Array | Patch, keep: bool = False) -> Array:
         """Proven lower bounds of rows . h, (rows, *shape) of node `at`, for every point of the box."""
-        sources = [self.steps[k].sources if k in self.steps else () for k in range(at + 1)]
-        readers = [0] * (at + 1)
-        for own in sources:
-            for p in own:
-                readers[p] += 1
-        many = {p: magnitude(box)[None] for p, n in enumerate(readers) if n > 1 and (box := self.boxes[p]) is not None}
+        sources, readers = self._behind(at)
         account = Account(len(cells_of(rows)))
         parts: list[Any] = []
         self.coefficients = {}
 
         def through(step: Step, a: Array | Patch) -> list[Any]:
-            positive, negative = account.add(a, step.low, step.high)
-            account.lose(a, step.error)
+            account.add(a, step.least, step.most)
             account.slack += step.slack
-            if isinstance(a, Patch):
-                if not step.sources:
-                    return []
-                found = pull_patch(step, a, positive, negative)
-                if found is not None:
-                    return found
-                a = a.whole()
-                positive, negative = np.maximum(a, 0.0), np.minimum(a, 0.0)
-            return list(step.pull(a, positive, negative))
+            if isinstance(a, Patch) and step.sources:
+                found = pull_patch(step, a)
+                return step.pull(a.whole()) if found is None else found
+            return step.pull(a) if step.sources else []  # type: ignore[arg-type]
 
         def pull(k: int, wrt: int, a: Array | Patch) -> Array | Patch:
             nonlocal parts
@@ -113,8 +92,8 @@ class Dual:
                     self.coefficients[k] = cells_of(a)
                 parts = through(self.steps[k], a)
             source, part = sources[k][wrt], parts[wrt]
-            if source in many:
-                account.lose(part, gamma(readers[source]) * many[source])
+            if readers[source] > 1:
+                account.lose(part, gamma(readers[source]) * self._magnitude(source))
             return part  # type: ignore[no-any-return]
 
         with np.errstate(all="ignore"):
@@ -124,13 +103,35 @@ class Dual:
                     continue
                 if keep:
                     self.coefficients[k] = cells_of(a)
-                if k not in self.inputs:
+                if k in self.inputs:
+                    least, most, slack = self._ends(k)
+                    account.add(a, least, most)
+                    account.slack += slack
+                else:
                     through(self.steps[k], a)
-                    continue
-                box = self.boxes[k]
-                assert box is not None
-                cells = box.lo.size
-                account.add(a, box.lo[None], box.hi[None])
-                account.lose(a, gamma(cells + 3) * magnitude(box)[None])
-                account.slack += TINY * 4 * (cells + 1)
             return account.proven()
+
+    def _behind(self, at: int) -> tuple[list[tuple[int, ...]], list[int]]:
+        """What every node that a walk from `at` passes reads, and how many of these read each node."""
+        sources: list[tuple[int, ...]] = [()] * (at + 1)
+        readers = [0] * at + [1]
+        for k in range(at, -1, -1):
+            if readers[k] and k in self.steps:
+                sources[k] = self.steps[k].sources
+                for p in sources[k]:
+                    readers[p] += 1
+        return sources, readers
+
+    def _magnitude(self, at: int) -> Array:
+        box = self.boxes[at]
+        assert box is not None
+        return magnitude(box)[None]
+
+    def _ends(self, at: int) -> tuple[Array, Array, float]:
+        """The ends of an input's box, outward by what a sum of its cells can be off by, and what underflow can add."""
+        if at not in self._inputs:
+            box = self.boxes[at]
+            assert box is not None
+            least, most = outward(box.lo[None], box.hi[None], np.zeros((1, *box.shape)))
+            self._inputs[at] = least, most, TINY * 4 * (box.lo.size + 1)
+        return self._inputs[at]

@@ -14,13 +14,13 @@ from lunette.graph.graph import Graph
 from lunette.graph.jit import trace
 from lunette.graph.nodes import Node
 from lunette.graph.program import Program
-from lunette.number import Array, Interval
+from lunette.number import Array, Interval, is_real
 from lunette.window import integer
 
 METHODS: Final = ("interval", "crown", "optimised")
 
 
-def check(method: Any, semantics: Any, memory: Any, steps: Any, seed: Any) -> None:
+def check(method: Any, semantics: Any, memory: Any, steps: Any, seed: Any, seconds: Any) -> None:
     """Rules Z3, Z5 and Z6."""
     if not isinstance(method, str) or method not in METHODS:
         names = ", ".join(f'"{m}"' for m in METHODS)
@@ -31,6 +31,10 @@ def check(method: Any, semantics: Any, memory: Any, steps: Any, seed: Any) -> No
     for name, value in (("memory", memory), ("steps", steps), ("seed", seed)):
         if integer(name, value) < 0:
             raise ArgumentError("Z6", f"{name} >= 0", f"{name}={value}", "Bytes, steps, or a seed.")
+    if seconds is not None and not (is_real(seconds) and seconds >= 0):
+        raise ArgumentError(
+            "Z6", "seconds >= 0", f"seconds={shown(seconds)}", "Leave it out for all the time it takes."
+        )
 
 
 def graph_of(f: Any, boxes: Sequence[Any]) -> Graph:
@@ -45,32 +49,38 @@ def graph_of(f: Any, boxes: Sequence[Any]) -> Graph:
     return graph
 
 
-def boxes_of(graph: Graph, boxes: Sequence[Any]) -> list[Array | Interval]:
-    """Rule Z2: boxes in float64, and points."""
+def boxes_of(graph: Graph, boxes: Sequence[Any]) -> tuple[int | None, list[Array | Interval]]:
+    """Rule Z2: how many boxes there are of each input, None if they are no batch; boxes in float64, and points."""
     inputs = graph.inputs
     if len(boxes) != len(inputs):
         names = ", ".join(f"{n.name} : {n.short}" for n in inputs)
         raise ArgumentError("Z2", f"one box for each of ({names})", f"{len(boxes)}", "A plain array is a point.")
     given: list[Array | Interval] = []
+    batches: dict[str, int | None] = {}
     for n, b in zip(inputs, boxes, strict=True):
         ends = [np.asarray(e) for e in ((b.lo, b.hi) if isinstance(b, Interval) else (b,))]
+        point = len(ends) == 1 or n.dtype.kind == "i"
         for e in ends:
-            if e.shape != n.shape:
-                raise ShapeError(
-                    "Z2", f"{n.name} of shape {n.shape}", f"shape {e.shape}", "Shapes are part of a graph."
-                )
+            batched = not point and e.shape[1:] == n.shape and e.ndim == len(n.shape) + 1
+            if e.shape != n.shape and not batched:
+                need = f"{n.name} of shape {n.shape}{'' if point else ', or a batch of such boxes'}"
+                raise ShapeError("Z2", need, f"shape {e.shape}", "Shapes are part of a graph.")
             if e.dtype.kind != n.dtype.kind or (e.dtype != n.dtype and e.dtype != np.float64 and n.dtype.kind == "f"):
                 hint = "Ends of boxes may be float64, too."
                 raise DTypeError("Z2", f"{n.name} of dtype {n.dtype}", f"dtype {e.dtype}", hint)
             if e.dtype.kind == "f" and np.isnan(e).any():
                 raise ArgumentError("Z2", f"{n.name} without NaN", "NaN", "There is no box around it.")
+            if not point:
+                batches[str(n.name)] = e.shape[0] if batched else None
         if n.dtype.kind == "i" and len(ends) == 2 and (ends[0] != ends[1]).any():
             got = f"{n.name} between {shown(ends[0])} and {shown(ends[1])}"
             raise ArgumentError("Z2", "a point for integers", got, "Bound each of them by itself.")
-        point = len(ends) == 1 or n.dtype.kind == "i"
         doubles = [np.array(e, np.float64) for e in ends]
         given.append(ends[0] if point else Interval.between(*doubles))
-    return given
+    if len(set(batches.values())) > 1:
+        told = ", ".join(f"{'one box' if k is None else f'{k} boxes'} of {name}" for name, k in batches.items())
+        raise ShapeError("Z2", "as many boxes of each input", told, "Repeat what is the same for all of them.")
+    return next(iter(batches.values()), None), given
 
 
 def rows_of(rows: Any, output: Node) -> Array | None:

@@ -20,7 +20,7 @@ from lunette.number import Array
 from lunette.ops import AvgPool, Conv
 from lunette.ops.binary import Add, Sub
 from lunette.relax.step import Linear, Relaxed, Step
-from lunette.taps import SHORT, Broadcast, Windows
+from lunette.taps import Placed, Taps
 from lunette.window import Axis, Shape
 
 
@@ -51,13 +51,10 @@ class Patch:
             inside = inside & (at >= 0) & (at < n)
         return flat, inside
 
-    def read(self, whole: Array) -> Array:
-        """The cells of an array (1, *any, channels, *space) that patches cover: (rows, *any, channels, *sizes)."""
-        flat, _ = self.places
-        lead = whole.shape[1 : len(whole.shape) - len(self.space)]
-        table = whole.reshape(-1, int(np.prod(self.space)))
-        found: Array = np.moveaxis(table[:, flat], 0, 1)
-        return found.reshape(len(flat), *lead, *self.sizes)
+    @property
+    def placed(self) -> Placed:
+        """As kernels take it."""
+        return Placed(self.cells, self.space, self.origin)
 
     def kept_inside(self) -> Patch:
         """Zeros where the patch hangs over the edge."""
@@ -96,12 +93,12 @@ def plus(a: Any, b: Any) -> Any:
     return Patch(y, a.origin + first, a.space)
 
 
-def pull_patch(step: Step, a: Patch, positive: Array, negative: Array) -> list[Any] | None:
+def pull_patch(step: Step, a: Patch) -> list[Any] | None:
     """`Step.pull` of patches; None where there is no such form."""
     if np.prod(a.sizes) >= np.prod(a.space):
         return None
     if isinstance(step, Relaxed) and len(step.relaxation.taps) == 1:
-        return _through_lines(step.lines, step.relaxation.taps[0], a, positive, negative)
+        return _through_lines(step.lines, step.relaxation.taps[0], a)
     if not isinstance(step, Linear):
         return None
     if step.kind in (Add, Sub) and all(s == (1, a.cells.shape[1], *a.space) for s in step.shapes):
@@ -112,44 +109,17 @@ def pull_patch(step: Step, a: Patch, positive: Array, negative: Array) -> list[A
     return None
 
 
-def _through_lines(lines: Lines, taps: Any, a: Patch, positive: Array, negative: Array) -> list[Any] | None:
-    if len(lines.low[0]) != 1:
+def _through_lines(lines: Lines, taps: Taps, a: Patch) -> list[Any] | None:
+    grid, d = taps.grid(len(a.space)), len(a.space)
+    if grid is None or len(lines.low[0]) != 1:
         return None
-    low, high = a.read(lines.low[0]), a.read(lines.high[0])  # (rows, taps, 1, channels, *sizes)
-    low, high = (v.reshape(*v.shape[:2], *a.cells.shape[1:]) for v in (low, high))
-    if isinstance(taps, Broadcast) and taps.shape == taps.out:
-        return [Patch(positive * low[:, 0] + negative * high[:, 0], a.origin, a.space)]
-    if not isinstance(taps, Windows) or not all(isinstance(x, Axis) for x in taps.window.axes):
-        return None
-    axes: Any = taps.window.axes
-    if len(axes) != len(a.sizes) or any(x.kernel > SHORT for x in axes):
-        return None
-    origin, cells = _behind(axes, a)
-    for k, kernel_cell in enumerate(_kernel_cells(axes, taps)):
-        at: Any = tuple(
-            slice(c * x.dilation, c * x.dilation + (m - 1) * x.stride + 1, x.stride)
-            for c, x, m in zip(kernel_cell, axes, a.sizes, strict=True)
-        )
-        cells[(..., *at)] += positive * low[:, k] + negative * high[:, k]
-    return [Patch(cells, origin, taps.space)]
-
-
-def _kernel_cells(axes: Any, taps: Windows) -> list[tuple[int, ...]]:
-    """The kernel cell of every tap: of those that read a cell somewhere."""
-    found = []
-    for o, i, _ in taps.taps:
-        cell = [
-            (s.start - (first.start * x.stride - x.lo)) // x.dilation for first, s, x in zip(o, i, axes, strict=True)
-        ]
-        found.append(tuple(cell))
-    return found
-
-
-def _behind(axes: Any, a: Patch) -> tuple[Array, Array]:
-    """Where the patches behind a window operator begin, and zeros of their size."""
-    stride, lo = np.array([x.stride for x in axes], int), np.array([x.lo for x in axes], int)
-    sizes = [(m - 1) * x.stride + x.span for x, m in zip(axes, a.sizes, strict=True)]
-    return a.origin * stride - lo, np.zeros((*a.cells.shape[:2], *sizes))
+    least = np.min(grid.offsets, 0)
+    size = (np.array(a.sizes) - 1) * grid.stride + np.max(grid.offsets, 0) - least + 1
+    origin = a.origin * grid.stride + least
+    space = taps.shape[len(taps.shape) - d :]
+    low, high = (v.reshape(1, len(grid.offsets), a.cells.shape[1], *a.space) for v in (lines.low[0], lines.high[0]))
+    cells = grid.pull(a.placed, low, high, space, tuple(int(n) for n in size), origin)
+    return [Patch(cells, origin, space)]
 
 
 def _through_window(step: Linear, a: Patch) -> list[Any] | None:
@@ -172,4 +142,5 @@ def _through_window(step: Linear, a: Patch) -> list[Any] | None:
         return None
     primals = [x, *step.centres[1:]]
     g: Array = by_rows(lambda rows: step.kind.pull(options, primals, None, rows, 0), a.cells[:, None])
-    return [Patch(g[:, 0], _behind(axes, a)[0], space).kept_inside()]
+    origin = a.origin * np.array(stride) - np.array([v.lo for v in axes])
+    return [Patch(g[:, 0], origin, space).kept_inside()]

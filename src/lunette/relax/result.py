@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from lunette.errors import ArgumentError
 from lunette.graph.graph import Graph
 from lunette.graph.program import Program
 from lunette.number import Array, Interval
@@ -37,6 +40,8 @@ class Bounds:
     """For every input, how much of the width each cell makes: coefficients times widths, averaged over the rows."""
     winners: dict[int, Array] = field(default_factory=dict, repr=False)
     """For every maximum, how many cells can win each window."""
+    each: tuple[Bounds, ...] = field(default=(), repr=False)
+    """Of a batch, the bounds of every box; all arrays have an axis for them in front."""
 
     @property
     def width(self) -> Array:
@@ -48,6 +53,9 @@ class Bounds:
 
         These are values in float64, not bounds: what is proven lies outside of them.
         """
+        if self.each:
+            least_of, greatest_of = zip(*(b.values(points, steps, seed) for b in self.each), strict=True)
+            return np.stack(least_of), np.stack(greatest_of)
         rng, program = np.random.default_rng(seed), Program(self.graph)
         boxes = [self.boxes[at] for at in self.graph.input_ids()]
         cells = self.boxes[self.graph.outputs[0]].lo.size
@@ -74,7 +82,39 @@ class Bounds:
 
     def to_html(self, path: str | Path | None = None) -> str:
         """A page about them, which needs no other file; written to `path` if it is given."""
+        if self.each:
+            got = f"a batch of {len(self.each)} boxes"
+            raise ArgumentError("Z7", "bounds of one box", got, "b.each[0].to_html() is about the first.", who="bounds")
         text = to_html(self)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
+
+
+def joined(each: Sequence[Bounds], graph: Graph, method: str, rows: Array | None, semantics: str) -> Bounds:
+    """The bounds of a batch of boxes."""
+    shape = graph.nodes[graph.outputs[0]].shape if rows is None else (len(rows),)
+    nothing = np.zeros((0, *shape))
+
+    def boxes(of: Sequence[Interval]) -> Interval:
+        return Interval.between(np.stack([b.lo for b in of]), np.stack([b.hi for b in of]))
+
+    def together(of: Sequence[Mapping[Any, Any]], join: Any) -> dict[Any, Any]:
+        keys = [k for k in of[0] if all(k in own for own in of)] if of else []
+        return {k: join([own[k] for own in of]) for k in keys}
+
+    return Bounds(
+        np.stack([b.lo for b in each]) if each else nothing,
+        np.stack([b.hi for b in each]) if each else nothing,
+        method,
+        boxes([b.alone for b in each]) if each else Interval.between(nothing, nothing),
+        together([b.boxes for b in each], boxes),
+        graph,
+        rows,
+        semantics,
+        next((b.stopped for b in each if b.stopped), ""),
+        plain=together([b.plain for b in each], boxes),
+        sensitivity=together([b.sensitivity for b in each], np.stack),
+        winners=together([b.winners for b in each], np.stack),
+        each=tuple(each),
+    )

@@ -5,7 +5,8 @@ A step takes coefficients `a` of its result h, (rows, *shape), to coefficients g
     a . h  >=  sum of g_p . h_p  +  a+ . low  +  a- . high  -  |a| . error                                          (1)
 
 for every point of the box, a+ and a- the positive and the negative part of a. That is the bracket of weak duality. The
-arrays `low`, `high` and `error` do not depend on a, so that the price of rigour is one product with `error`:
+arrays low, high and error do not depend on a, and |a| . error = a+ . error - a- . error: with least = low - error and
+most = high + error, rigour costs nothing.
 
 - **linear** operators: h = W h_p + c. g is the VJP of a, by the compiled kernel, which promises |g - W^T a| <=
   gamma(h)*|W|^T|a| + underflow; so (W^T a - g) . h_p >= -gamma(h) * |a| . |W||h_p|, and |W||h_p| is at most half the
@@ -16,9 +17,9 @@ arrays `low`, `high` and `error` do not depend on a, so that the price of rigour
   product and sum is rounded, at most `terms` + 2 times.
 - all others: nothing is pulled, and low and high are the ends of the box of h.
 
-Dot products with low and high are computed in any order: their rounding, gamma(n + 3) * |a| . |low|, is part of the
-error, too. `slack` allows for underflow, which is additive. In the semantics of floats, h itself is off by at most
-`rounding` (lunette.relax.floats), which is part of the error as well.
+Dot products with least and most are computed in any order: their rounding, gamma(n + 3) * |a| . |least|, is part of the
+error, too (`outward`). `slack` allows for underflow, which is additive. In the semantics of floats, h itself is off by
+at most `rounding` (lunette.relax.floats), which is part of the error as well.
 """
 
 from __future__ import annotations
@@ -56,14 +57,26 @@ def around(radius: Array) -> Interval:
     return Interval.between(np.asarray(-radius), np.asarray(radius))
 
 
+def outward(low: Array, high: Array, error: Array) -> tuple[Array, Array]:
+    """Ends, rows of n cells, that are `error` farther out, and by what sums of n products with them can be off by.
+
+    A sum with the new ends l is off by gamma(n + 3) * |a| . |l|, and |l| <= the greater of |low| and |high|, plus the
+    error: a part of the error so small that GROW, applied once more, holds it.
+    """
+    n = prod(low.shape[1:])
+    with np.errstate(all="ignore"):
+        all_errors = (error + gamma(n + 5) * np.maximum(np.abs(low), np.abs(high))) * GROW * GROW
+        return np.nextafter(low - all_errors, -np.inf), np.nextafter(high + all_errors, np.inf)
+
+
 class Step(ABC):
     """See above; `sources` are the nodes that vary among those it reads, each once for every time it is read."""
 
     sources: tuple[int, ...]
-    low: Array
-    """(1 or rows, *shape), and so are high and error."""
-    high: Array
-    error: Array
+    least: Array
+    """(1 or rows, *shape): low - error."""
+    most: Array
+    """high + error."""
     slack: float
 
     def __init__(self, sources: Sequence[int], rounding: Any = 0.0) -> None:
@@ -71,14 +84,11 @@ class Step(ABC):
 
     def settle(self, low: Array, high: Array, error: Array, beside: float) -> None:
         """Fill in the arrays; `beside` is the sum of the magnitudes of what is read, times the terms of a pull."""
-        n = prod(low.shape[1:])
-        self.low, self.high = low, high
-        with np.errstate(all="ignore"):
-            self.error = (error + self.rounding + gamma(n + 3) * np.maximum(np.abs(low), np.abs(high))) * GROW
-            self.slack = TINY * 4 * (n + beside + 1)
+        self.least, self.most = outward(low, high, error + self.rounding)
+        self.slack = TINY * 4 * (prod(low.shape[1:]) + beside + 1)
 
     @abstractmethod
-    def pull(self, a: Array, plus: Array, minus: Array) -> list[Array]:
+    def pull(self, a: Array) -> list[Array]:
         """The coefficients of the sources."""
 
     @abstractmethod
@@ -127,7 +137,7 @@ class Linear(Step):
                 error = error + magnitude(interval(uncertain))
         self.settle(zero.lo[None], zero.hi[None], error[None], read * (cells + 4))
 
-    def pull(self, a: Array, plus: Array, minus: Array) -> list[Array]:
+    def pull(self, a: Array) -> list[Array]:
         def part(wrt: int) -> Array:
             g: Array = by_rows(lambda rows: self.kind.pull(self.options, self.centres, None, rows, wrt), a)
             return g
@@ -171,9 +181,9 @@ class Relaxed(Step):
         low, high, error = (np.broadcast_to(v, shape) for v in (low, high, error))
         self.settle(low, high, error, self.read * (terms + 2))
 
-    def pull(self, a: Array, plus: Array, minus: Array) -> list[Array]:
+    def pull(self, a: Array) -> list[Array]:
         parts = zip(self.relaxation.taps, self.lines.low, self.lines.high, strict=True)
-        return [t.scatter(plus, minus, low, high) for t, low, high in parts]
+        return [t.scatter(a, low, high) for t, low, high in parts]
 
     def gathered(self, cells: Sequence[Array]) -> list[Array]:
         """The cells that each tap reads."""
@@ -194,8 +204,8 @@ class Enclosed(Step):
         super().__init__(())
         self.settle(box.lo[None], box.hi[None], np.zeros((1, *box.shape)), 0.0)
 
-    def pull(self, a: Array, plus: Array, minus: Array) -> list[Array]:
+    def pull(self, a: Array) -> list[Array]:
         return []
 
     def push(self, cells: Sequence[Array], plus: Array) -> Array:
-        return np.where(plus > 0, self.low, self.high)
+        return np.where(plus > 0, self.least, self.most)

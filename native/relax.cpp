@@ -1,0 +1,145 @@
+#include "relax.hpp"
+
+#include <algorithm>
+
+#include "threads.hpp"
+
+namespace lunette {
+namespace {
+
+constexpr i64 grain = 1 << 15;  // coefficients that pay for waking another thread
+
+// f(r) for all rows.
+template <class F>
+void each_row(i64 rows, i64 work, F f) {
+    const i64 parts = std::min<i64>(4 * num_threads(), rows * std::max<i64>(work, 1) / grain);
+    if (num_threads() == 1 || parts <= 1) {
+        for (i64 r = 0; r < rows; ++r) f(r);
+        return;
+    }
+    const i64 size = (rows + parts - 1) / parts;
+    parallel_for((rows + size - 1) / size, [&](i64 p) {
+        for (i64 r = p * size; r < std::min(rows, (p + 1) * size); ++r) f(r);
+    });
+}
+
+// a * (a > 0 ? low : high); zero wins over infinity.
+inline double chosen(double a, double low, double high) {
+    const double t = a > 0 ? low : high;
+    return a == 0 ? 0 : a * t;
+}
+
+// The part of a patch that is inside: begin <= i < end on every axis.
+struct Inside {
+    i64 begin[Patches::most_axes], end[Patches::most_axes];
+    // Keeps i with 0 <= first + i * stride < n; false if none is left.
+    bool clip(int axis, i64 first, i64 stride, i64 n) {
+        const i64 lo = first >= 0 ? 0 : (-first + stride - 1) / stride, hi = first >= n ? 0 : (n - 1 - first) / stride + 1;
+        begin[axis] = std::max(begin[axis], lo), end[axis] = std::min(end[axis], hi);
+        return begin[axis] < end[axis];
+    }
+};
+
+bool inside(const Patches& p, const i64* origin, Inside& in) {
+    bool some = true;
+    for (int k = 0; k < p.d; ++k) {
+        in.begin[k] = 0, in.end[k] = p.size[k];
+        some = in.clip(k, origin ? origin[k] : 0, 1, p.space[k]) && some;
+    }
+    return some;
+}
+
+// f(at) for all indices of the outer axes, the last one left at its beginning.
+template <class F>
+inline void each_line(const Inside& in, int d, F f) {
+    i64 at[Patches::most_axes];
+    for (int k = 0; k < d; ++k) at[k] = in.begin[k];
+    for (;;) {
+        f(at);
+        int k = d - 2;
+        for (; k >= 0 && ++at[k] == in.end[k]; --k) at[k] = in.begin[k];
+        if (k < 0) return;
+    }
+}
+
+// y[m * stride] += what is chosen.
+template <i64 Stride>
+inline void add_chosen(i64 n, i64 stride, const double* __restrict a, const double* __restrict low,
+                       const double* __restrict high, double* __restrict y) {
+    const i64 by = Stride ? Stride : stride;
+    for (i64 m = 0; m < n; ++m) y[m * by] += chosen(a[m], low[m], high[m]);
+}
+
+}  // namespace
+
+void weigh_rows(const Patches& p, bool own, const double* a, const i64* origin, const double* low, const double* high,
+                double* y) {
+    constexpr int many = 4;  // sums side by side
+    const i64 cells = p.cells(), plane = p.plane(), table = own ? p.channels * plane : 0;
+    const int d = p.d;
+    each_row(p.rows, p.channels * cells, [&](i64 r) {
+        Inside in;
+        double sums[many] = {}, rest = 0;
+        const i64* o = origin ? origin + r * d : nullptr;
+        y[r] = 0;
+        if (!inside(p, o, in)) return;
+        const i64 n = in.end[d - 1] - in.begin[d - 1];
+        for (i64 c = 0; c < p.channels; ++c) {
+            const double* from = a + (r * p.channels + c) * cells;
+            const i64 start = r * table + c * plane;
+            each_line(in, d, [&](const i64* at) {
+                i64 i = 0, j = 0;
+                for (int k = 0; k < d; ++k) i = i * p.size[k] + at[k], j = j * p.space[k] + at[k] + (o ? o[k] : 0);
+                const double *x = from + i, *l = low + start + j, *h = high + start + j;
+                i64 m = 0;
+                for (; m + many <= n; m += many)
+                    for (int w = 0; w < many; ++w) sums[w] += chosen(x[m + w], l[m + w], h[m + w]);
+                for (; m < n; ++m) rest += chosen(x[m], l[m], h[m]);
+            });
+        }
+        for (double s : sums) rest += s;
+        y[r] = rest;
+    });
+}
+
+void pull_rows(const Patches& p, const Behind& to, bool own, const double* a, const i64* origin, const double* low,
+               const double* high, double* g, const i64* g_origin) {
+    const i64 cells = p.cells(), plane = p.plane();
+    const int d = p.d;
+    i64 behind = 1;
+    for (int k = 0; k < d; ++k) behind *= to.size[k];
+    each_row(p.rows, p.channels * cells * to.taps, [&](i64 r) {
+        std::fill_n(g + r * p.channels * behind, p.channels * behind, 0.0);
+        const i64 *o = origin ? origin + r * d : nullptr, *q = g_origin ? g_origin + r * d : nullptr;
+        for (i64 t = 0; t < to.taps; ++t) {
+            Inside in;
+            bool some = inside(p, o, in);
+            i64 begins[Patches::most_axes];  // the cell that index 0 reads, in the patch behind
+            for (int k = 0; k < d && some; ++k) {
+                const i64 cell = (o ? o[k] : 0) * to.stride[k] + to.offsets[t * d + k];
+                begins[k] = cell - (q ? q[k] : 0);
+                some = in.clip(k, cell, to.stride[k], to.space[k]) && in.clip(k, begins[k], to.stride[k], to.size[k]);
+            }
+            if (!some) continue;
+            const i64 n = in.end[d - 1] - in.begin[d - 1], stride = to.stride[d - 1];
+            for (i64 c = 0; c < p.channels; ++c) {
+                const double* from = a + (r * p.channels + c) * cells;
+                double* into = g + (r * p.channels + c) * behind;
+                const i64 start = (((own ? r : 0) * to.taps + t) * p.channels + c) * plane;
+                each_line(in, d, [&](const i64* at) {
+                    i64 i = 0, j = 0, b = 0;
+                    for (int k = 0; k < d; ++k) {
+                        i = i * p.size[k] + at[k];
+                        j = j * p.space[k] + at[k] + (o ? o[k] : 0);
+                        b = b * to.size[k] + begins[k] + at[k] * to.stride[k];
+                    }
+                    if (stride == 1) add_chosen<1>(n, 1, from + i, low + start + j, high + start + j, into + b);
+                    else if (stride == 2) add_chosen<2>(n, 2, from + i, low + start + j, high + start + j, into + b);
+                    else add_chosen<0>(n, stride, from + i, low + start + j, high + start + j, into + b);
+                });
+            }
+        }
+    });
+}
+
+}  // namespace lunette
