@@ -28,7 +28,7 @@ from lunette.conform.backends import find
 from lunette.conform.backends.backend import register
 from lunette.conform.backends.function import Function
 from lunette.conform.case import Case
-from lunette.conform.classify import RULES
+from lunette.conform.rules import RULES
 from lunette.conform.generate import corners, draws, some_corners
 from lunette.conform.report.junit import junit
 from lunette.conform.report.text import show

@@ -127,6 +127,8 @@ def _nothing_is_run(*given: object) -> None:
 def _name(backend: str, as_op: str | None) -> str:
     """A function is named with its operator; its module may be a file, or one of the folder we are in."""
     if ":" not in backend:
+        if as_op == "bounds":
+            return f"{backend} as bounds"
         if as_op is not None:
             raise typer.BadParameter("only a module:function is some operator", param_hint="--as")
         return backend

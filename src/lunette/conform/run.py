@@ -172,12 +172,14 @@ def conform(
     if isinstance(target, str) and (given := [n for n, v in own.items() if v is not None]):
         hint = f"{target} says itself what it has."
         raise ArgumentError("V5", f"{given[0]} only with a function itself", shown(target), hint, who="conform")
-    if isinstance(target, str) and (op is None or " as " in target):
+    if isinstance(target, str) and ":" not in target and op == "bounds":
+        name, chosen = f"{target} as bounds", ops
+    elif isinstance(target, str) and (op is None or " as " in target):
         name, chosen = target, op or ops
         if ":" in target and " as " not in target:
             raise ArgumentError("V5", "the operator that a function should be", "none", "Pass op=.", who="conform")
     elif isinstance(target, str) and ":" in target:
-        name, chosen = f"{target} as {op}", op
+        name, chosen = f"{target} as {op}", ops if op == "bounds" else op
     elif isinstance(target, str):
         name, chosen = target, op or ops
     else:
