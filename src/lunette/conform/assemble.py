@@ -65,7 +65,7 @@ def assemble(
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     for o in outcomes:
         operators[o.case.op][str(o.verdict)] += 1
-    unsupported = Counter(o.message.partition("; got")[0] for o in outcomes if o.verdict in UNJUDGED)
+    unsupported = Counter(_reason(o) for o in outcomes if o.verdict in UNJUDGED)
     return Report(
         backend,
         found.version,
@@ -82,6 +82,11 @@ def assemble(
         elsewhere=tuple(elsewhere),
         tightness=tuple(_tightness(outcomes)),
     )
+
+
+def _reason(outcome: Outcome) -> str:
+    """Why a case was not judged; errors that differ in their numbers are one."""
+    return words(outcome.message) if outcome.verdict is Verdict.DECLINED else outcome.message.partition("; got")[0]
 
 
 Group = tuple[list[Outcome], Known | None]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from lunette.conform.backends import Backend
 from lunette.conform.case import Case
-from lunette.conform.rules import RULES, WHY
 from lunette.conform.data import DTYPES
 from lunette.conform.judge import as_right, brief
 from lunette.conform.known import Known
 from lunette.conform.question import Question
 from lunette.conform.result import Finding, Outcome
+from lunette.conform.rules import RULES, WHY
 from lunette.conform.truth import names, truth
 from lunette.errors import LunetteError
 from lunette.explain import explain

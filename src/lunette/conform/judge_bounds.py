@@ -9,26 +9,25 @@ from typing import Any
 import numpy as np
 
 from lunette.conform.case import Case
-from lunette.conform.judge import Raised
 from lunette.conform.question import Excluded, Question
 from lunette.conform.result import Outcome, Verdict
-from lunette.errors import LunetteError, shown
+from lunette.conform.rules import RULES
+from lunette.errors import shown
 from lunette.number import Array
 from lunette.relax.bounds import bounds
 
-IGNORABLE = ("count_include_pad", "divisor")
-"""Options that change values and no shape: a claim may hold for the network without one of them."""
+IGNORABLE = tuple(kind.removesuffix(" ignored") for kind in RULES if kind.endswith(" ignored"))
+"""Options that are easily overlooked: a claim may hold for the network without one of them, and be of its shape."""
 Ask = Callable[[Case], Any]
 
 
 def judge_bounds(case: Case, answered: Any, ask: Ask) -> Outcome:
     """Compare in the order in which mistakes hide each other. `ask` gives the answer to another case."""
-    if isinstance(answered, Raised):
-        return Outcome(case, Verdict.DECLINED, message=str(answered))
     question = Question(case)
     lo, hi, complaint = ends(question, answered)
     if complaint:
-        return Outcome(case, Verdict.SPECIAL if "NaN" in complaint else Verdict.SHAPE, message=complaint, kind="no bound")
+        verdict = Verdict.SPECIAL if complaint.endswith("NaN") else Verdict.SHAPE
+        return Outcome(case, verdict, message=complaint, kind=_ignored(case, answered) or "no bound")
     found = question.excluded(lo, hi)
     if found is not None:
         kind = _class(question, found, lo, hi, ask)
@@ -68,12 +67,19 @@ def _class(question: Question, found: Excluded, lo: Array, hi: Array, ask: Ask) 
     case = question.case
     if found.by <= question.rounding(found.cell):
         return "rounded inward"
-    for name in IGNORABLE:
-        if name in case.options and _holds(_without(case, name), lambda _: (lo, hi)):
-            return f"{name} ignored"
+    if ignored := _ignored(case, (lo, hi)):
+        return ignored
     if "padding" in case.options and _holds(_without(case, "padding"), ask):
         return "bounds over padding"
     return "excluded"
+
+
+def _ignored(case: Case, answered: Any) -> str:
+    """The class of an option without which the network has these bounds, if there is one."""
+    for name in IGNORABLE:
+        if name in case.options and _holds(_without(case, name), lambda _: answered):
+            return f"{name} ignored"
+    return ""
 
 
 def _without(case: Case, option: str) -> Case:
@@ -90,5 +96,5 @@ def _holds(case: Case, ask: Ask) -> bool:
             return False
         found = question.excluded(lo, hi)
         return found is None or found.by <= question.rounding(found.cell)
-    except (LunetteError, Exception):  # there is no such network, or no answer
+    except Exception:  # there is no such network, or no answer
         return False

@@ -31,7 +31,7 @@ TRIES: Final = 40
 def is_network(case: Case) -> bool:
     """Whether it is one sample with cells, not too many, and every window has some."""
     out = case.output
-    if out is None or case.misses or not case.batch == (1,):
+    if out is None or case.misses or case.batch != (1,):
         return False
     sizes = [int(np.prod(s)) for s in (*case.shapes, out)]
     return all(sizes) and max(sizes[0], sizes[-1]) <= MOST_CELLS
@@ -66,7 +66,11 @@ def network_corners(op: str, space: Space, seed: int) -> Iterator[Case]:
     """Every kind of window, one option at a time, alone and in the smallest networks."""
     rng = np.random.default_rng([seed, crc32(f"networks {op}".encode())])
     for shapes, options in windows(KINDS[op], space):
-        for before, after, data in (((), (), "integers"), ((), ("linear",), "integers"), (("conv", "relu"), (), "normal")):
+        for before, after, data in (
+            ((), (), "integers"),
+            ((), ("linear",), "integers"),
+            (("conv", "relu"), (), "normal"),
+        ):
             case = Case(op, shapes, options, data=data, mode="bounds", seed=int(rng.integers(2**31)))
             case = replace(case, before=before, after=after)
             if is_network(case):

@@ -21,6 +21,7 @@ import numpy as np
 from lunette.conform.allowance import is_analytic
 from lunette.conform.case import Case
 from lunette.conform.truth import BITS
+from lunette.errors import LunetteError
 from lunette.graph.differentiate import vjp
 from lunette.graph.graph import Graph
 from lunette.graph.jit import trace
@@ -155,7 +156,7 @@ class Question:
 
     @cached_property
     def points(self) -> Array:
-        """Float64 points of the box, (number, *shape of a sample): ends, ties, corners that steer an output, and any."""
+        """Float64 points of the box, (number, *sample): ends, ties, corners that steer an output, and any."""
         rng = np.random.default_rng([self.case.seed, crc32(b"points")])
         lo, hi = self.lo[0].astype(np.float64), self.hi[0].astype(np.float64)
         ends = np.stack([lo, hi, lo / 2 + hi / 2])
@@ -167,7 +168,7 @@ class Question:
         return np.concatenate([ends, mixed, ties, *self._steered(lo, hi)])
 
     def _steered(self, lo: Array, hi: Array) -> list[Array]:
-        """For each output, the corners where its derivative at the centre, and then there, says it is least and most."""
+        """For each output, the corners where its derivative, at the centre and then there, says it is least or most."""
         cells = prod(self.shape)
         chosen = np.linspace(0, cells - 1, min(cells, MOST_STEERED)).astype(int)
         up = np.zeros((len(chosen), cells))
@@ -212,9 +213,10 @@ class Question:
 
     def rounding(self, cell: tuple[int, ...]) -> float:
         """How far an execution of the network in its dtype may be off at an output; 0 where no rule says it."""
-        if is_analytic(self.case.kind):
+        try:
+            real, float_ = (bounds(self.graph, self.box, method="interval", semantics=s) for s in ("real", "float"))
+        except LunetteError:
             return 0.0
-        real, float_ = (bounds(self.graph, self.box, method="interval", semantics=s).alone for s in ("real", "float"))
         return float(max(float_.hi[cell] - real.hi[cell], real.lo[cell] - float_.lo[cell]))
 
 

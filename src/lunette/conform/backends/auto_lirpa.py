@@ -31,6 +31,14 @@ def is_here() -> bool:
     return importlib.util.find_spec(MODULE) is not None
 
 
+def crown(module: Any, lo: Array, hi: Array) -> Any:
+    """As most of its users ask: by patches; by matrices where it has no patches, as for convolutions on one axis."""
+    try:
+        return bounds_by(module, lo, hi)
+    except Exception:
+        return bounds_by(module, lo, hi, conv_mode="matrix")
+
+
 def bounds_by(module: Any, lo: Array, hi: Array, method: str = "CROWN", conv_mode: str = "patches") -> Any:
     """Its bounds of a module. `conv_mode` is how it keeps coefficients of convolutions: "patches" or "matrix"."""
     import torch
@@ -46,7 +54,7 @@ def bounds_by(module: Any, lo: Array, hi: Array, method: str = "CROWN", conv_mod
 
 
 class AutoLirpa(Bounds):
-    """Method "CROWN", with its defaults."""
+    """Method "CROWN", with its defaults; where these refuse, with matrices of coefficients instead of patches."""
 
     name = "auto_lirpa as bounds"
     module = MODULE
@@ -72,10 +80,10 @@ class AutoLirpa(Bounds):
         return super().load()
 
     def claim(self, network: Any, lo: Array, hi: Array) -> Any:
-        return bounds_by(network, lo, hi)
+        return crown(network, lo, hi)
 
     def spoken(self) -> tuple[str, str]:
-        return "from lunette.conform.backends.auto_lirpa import bounds_by; ", "bounds_by"
+        return "from lunette.conform.backends.auto_lirpa import crown; ", "crown"
 
     def source(self, case: Case) -> str:
         """An operator alone is said in torch's and the library's own words; more is rebuilt by lunette."""
@@ -91,7 +99,8 @@ class AutoLirpa(Bounds):
         return (
             "import numpy as np, torch; from torch.nn import functional as F; "
             f"from {MODULE} import BoundedModule, BoundedTensor, PerturbationLpNorm; "
-            f"net = type('Net', (torch.nn.Module,), {{'forward': lambda self, x: {function}(x{weights}{arguments})}})(); "
+            f"forward = lambda self, x: {function}(x{weights}{arguments}); "
+            "net = type('Net', (torch.nn.Module,), {'forward': forward})(); "
             f"lo, hi = {tensors[0]}, torch.tensor({literal(question.hi)}); "
             "box = BoundedTensor(lo, PerturbationLpNorm(norm=np.inf, x_L=lo, x_U=hi)); "
             "print(BoundedModule(net, lo).compute_bounds(x=(box,), method='CROWN'), net(lo), net(hi))"

@@ -161,7 +161,10 @@ class LunetteBounds(Bounds):
         return found.lo, found.hi
 
     def spoken(self) -> tuple[str, str]:
-        return "import lunette as ln; ", "(lambda f, lo, hi: (lambda b: (b.lo, b.hi))(ln.bounds(f, ln.Interval(lo, hi))))"
+        return (
+            "import lunette as ln; ",
+            "(lambda f, lo, hi: (lambda b: (b.lo, b.hi))(ln.bounds(f, ln.Interval(lo, hi))))",
+        )
 
 
 def language_of(function: Callable[..., Any]) -> str:

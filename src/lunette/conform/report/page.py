@@ -199,7 +199,9 @@ def _accuracy(report: Report, prefix: str) -> Section:
 
 def _tightness(report: Report, prefix: str) -> Section:
     rows = [(text(t.op), f"{t.networks:,}", f"{t.to_interval:.4g}", f"{t.to_crown:.4g}") for t in report.tightness]
-    words = "Geometric means of ratios of widths, on the networks whose bounds hold. Below 1 they are tighter than ours."
+    words = (
+        "Geometric means of ratios of widths, on the networks whose bounds hold. Below 1 they are tighter than ours."
+    )
     body = table(("operator", "networks", "to our interval", "to our crown"), rows, numbers=(1, 2, 3))
     return Section(f"{prefix}tightness", "How tight bounds are", words, body)
 
