@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from lunette.number import Array
 METHODS: Final = {"crown": "CROWN", "optimised": "CROWN-Optimized"}
 """Ours, and theirs; each with its default number of steps."""
 MODES: Final = ("patches", "matrix")
+BENT: Final = ("relu", "max_pool", "smooth_max_pool")
+"""Operators of random networks that are not linear."""
 STEPS: Final = (*[0.5] * 12, *[0.1] * 12, *[0.03] * 12)
 """Of an ascent, as shares of the box."""
 STARTS, MOST_CELLS = 8, 64
@@ -51,12 +53,12 @@ def theirs(graph: ln.Graph, box: ln.Interval, method: str, mode: str) -> Ends | 
 
 
 def cuts(graph: ln.Graph) -> Iterator[ln.Graph]:
-    """The network up to each of its operators that read others, and the whole of it."""
-    for at, n in enumerate(graph.nodes):
-        if n.kind is not None and n.inputs[0] and graph.nodes[n.inputs[0]].kind is not None:
-            part = ln.Graph()
-            part.nodes, part.outputs = graph.nodes[: at + 1], [at]
-            yield part
+    """The network up to each value whose bounds matter: what an operator that is not linear reads, and the output."""
+    bent = {i for n in graph.nodes if n.kind is not None and n.kind.name in BENT for i in n.inputs}
+    for at in sorted({i for i in bent if graph.nodes[i].kind is not None} | {graph.outputs[0]}):
+        part = ln.Graph()
+        part.nodes, part.outputs = graph.nodes[: at + 1], [at]
+        yield part
 
 
 def reached(graph: ln.Graph, box: ln.Interval) -> Ends:
@@ -87,11 +89,18 @@ def rounding(graph: ln.Graph, box: ln.Interval) -> Array:
     return np.maximum(float_.hi - real.hi, real.lo - float_.lo).ravel()
 
 
-def holds(graph: ln.Graph, box: ln.Interval, claimed: Ends) -> bool:
-    """Whether nothing was found outside, but by rounding."""
-    (lo, hi), (least, most) = (end.ravel() for end in claimed), reached(graph, box)
-    slack = rounding(graph, box)
-    return bool((lo - slack <= least).all() and (most <= hi + slack).all())
+def must_hold(graph: ln.Graph, box: ln.Interval) -> Ends:
+    """What bounds have to contain: the values that were found, less what is rounding."""
+    (least, most), slack = reached(graph, box), rounding(graph, box)
+    return least + slack, most - slack
+
+
+def hold(claimed: Ends | None, inside: Ends) -> bool:
+    """Whether there are bounds, and nothing was found outside of them."""
+    if claimed is None:
+        return False
+    lo, hi = (end.ravel() for end in claimed)
+    return bool((lo <= inside[0]).all() and (hi >= inside[1]).all())
 
 
 # ---- beside ours
@@ -105,18 +114,19 @@ def compared(seeds: Sequence[int]) -> Iterator[tuple[int, str, float, float]]:
             as_module(graph)
         except LunetteError:  # a window that torch does not have, or a smooth maximum
             continue
-        right = [m for m in MODES if all(_right(part, box, "CROWN", m) is not None for part in cuts(graph))]
+        modes, inside = list(MODES), None
+        for part in cuts(graph):
+            claims = {mode: theirs(part, box, METHODS["crown"], mode) for mode in modes}
+            inside = must_hold(part, box) if any(claims.values()) else None
+            modes = [mode for mode, claimed in claims.items() if inside is not None and hold(claimed, inside)]
+            if inside is None or not modes:
+                break
         for own, method in METHODS.items():
-            found = [w for m in right if (w := _right(graph, box, method, m)) is not None]
+            claims = {mode: theirs(graph, box, method, mode) for mode in modes}
+            found = [width(*c) for c in claims.values() if c is not None and inside is not None and hold(c, inside)]
             if found:
                 alone = ln.bounds(graph, box, method=own).alone
                 yield seed, own, width(alone.lo, alone.hi), min(found)
-
-
-def _right(graph: ln.Graph, box: ln.Interval, method: str, mode: str) -> float | None:
-    """The width of its bounds if there are some and they hold."""
-    claimed = theirs(graph, box, method, mode)
-    return width(*claimed) if claimed is not None and holds(graph, box, claimed) else None
 
 
 def peer_widths(networks: int) -> Iterator[tuple[str, float, str, bool]]:
