@@ -54,7 +54,7 @@ def theirs(graph: ln.Graph, box: ln.Interval, method: str, mode: str) -> Ends | 
 
 def cuts(graph: ln.Graph) -> Iterator[ln.Graph]:
     """The network up to each value whose bounds matter: what an operator that is not linear reads, and the output."""
-    bent = {i for n in graph.nodes if n.kind is not None and n.kind.name in BENT for i in n.inputs}
+    bent = {i for n in graph.nodes if n.kind is not None and n.kind.name in BENT for i in n.inputs if i is not None}
     for at in sorted({i for i in bent if graph.nodes[i].kind is not None} | {graph.outputs[0]}):
         part = ln.Graph()
         part.nodes, part.outputs = graph.nodes[: at + 1], [at]
@@ -86,7 +86,7 @@ def reached(graph: ln.Graph, box: ln.Interval) -> Ends:
 def rounding(graph: ln.Graph, box: ln.Interval) -> Array:
     """How far an execution in the graph's dtype may be off."""
     real, float_ = (ln.bounds(graph, box, method="interval", semantics=s) for s in ("real", "float"))
-    return np.maximum(float_.hi - real.hi, real.lo - float_.lo).ravel()
+    return np.asarray(np.maximum(float_.hi - real.hi, real.lo - float_.lo)).ravel()
 
 
 def must_hold(graph: ln.Graph, box: ln.Interval) -> Ends:
