@@ -23,6 +23,13 @@ from lunette.window import Shape
 BEFORE: Final = ((), (), ("conv",), ("relu",), ("conv", "relu"), ("residual", "relu"))
 AFTER: Final = ((), (), ("relu",), ("linear",), ("relu", "linear"), ("relu", "residual"), ("conv", "relu", "linear"))
 DATA: Final = ("integers", "normal", "ties", "zeros")
+SMALLEST: Final = (
+    ((), (), "integers"),
+    ((), (), "normal"),
+    ((), ("linear",), "integers"),
+    (("conv", "relu"), (), "normal"),
+)
+"""Layers around the operator, and data, of the corners."""
 MOST_CELLS: Final = 160
 """Of the input or the output: exact values take their time."""
 TRIES: Final = 40
@@ -66,11 +73,7 @@ def network_corners(op: str, space: Space, seed: int) -> Iterator[Case]:
     """Every kind of window, one option at a time, alone and in the smallest networks."""
     rng = np.random.default_rng([seed, crc32(f"networks {op}".encode())])
     for shapes, options in windows(KINDS[op], space):
-        for before, after, data in (
-            ((), (), "integers"),
-            ((), ("linear",), "integers"),
-            (("conv", "relu"), (), "normal"),
-        ):
+        for before, after, data in SMALLEST:
             case = Case(op, shapes, options, data=data, mode="bounds", seed=int(rng.integers(2**31)))
             case = replace(case, before=before, after=after)
             if is_network(case):

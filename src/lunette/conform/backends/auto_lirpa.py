@@ -63,7 +63,6 @@ class AutoLirpa(Bounds):
     environment: Mapping[str, str] = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     deadline = 60.0
     default_cases = 1000
-    tries = 160
     switches: ClassVar[tuple[str, ...]] = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 
     def check(self) -> None:

@@ -48,6 +48,7 @@ class Bounds(Backend):
     space = WIDE
     default_cases = 1500
     deadline = 20.0
+    tries = 120
 
     @abstractmethod
     def claim(self, network: Any, lo: Array, hi: Array) -> Any:
