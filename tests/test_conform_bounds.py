@@ -145,11 +145,13 @@ def test_what_was_planted_is_found(claimed: Callable[..., Any], op: str, kind: s
 
 def test_a_reproducer_runs_and_shows_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
-    report = conform("claims:too_narrow", "bounds", ops="avg_pool", cases=4)
-    line = report.findings[0].reproducer
+    case = Case("avg_pool", ((1, 1, 4),), {"kernel": (2,)}, mode="bounds", after=("relu",), seed=1)
+    line = find("claims:too_narrow as bounds").source(case)
     assert "\n" not in line and "from claims import too_narrow" in line
     exec(line, {})
-    assert capsys.readouterr().out.rstrip().endswith(report.findings[0].got)
+    question = Question(case)
+    found = question.excluded(*claims.too_narrow(question.graph, question.lo, question.hi))
+    assert found is not None and capsys.readouterr().out.rstrip().endswith(str(found))
 
 
 # ---- no answer stops a run

@@ -39,7 +39,7 @@ CHANCE: Final = 24
 MOST_STEERED: Final = 96
 """Outputs for which corners are looked for."""
 MOST_EXACT: Final = 4
-"""Points that are computed exactly: those where the claim is nearest to be wrong, or farthest from right."""
+"""Points that are computed exactly, where the claim is nearest to be wrong, until one is outside."""
 CLEAR: Final = 1e-6
 """A float64 value that is inside by this share of the sizes around it needs no exact one."""
 
@@ -191,16 +191,15 @@ class Question:
             return np.asarray(self.network(self.points, np.float64))
 
     def excluded(self, lo: Any, hi: Any) -> Excluded | None:
-        """A point whose value is outside of bounds, the worst of those computed exactly; None if there is none."""
+        """A point whose exact value is outside of bounds, where it seems to be farthest; None if there is none."""
         low, high = (np.asarray(end, np.float64).reshape(self.shape[1:]) for end in (lo, hi))
         room = np.minimum(self.values - low, high - self.values)  # below 0 it is outside
-        room -= CLEAR * (1 + np.abs(self.values))
-        least = room.reshape(len(room), -1).min(1)
-        worst: Excluded | None = None
+        near = (room < CLEAR * (1 + np.abs(self.values))).reshape(len(room), -1).any(1)
+        least = np.where(near, room.reshape(len(room), -1).min(1), np.inf)
         for at in np.argsort(least, kind="stable")[:MOST_EXACT]:
-            if least[at] < 0 and (found := self._outside(self.points[at], low, high)) is not None:
-                worst = found if worst is None or found.by > worst.by else worst
-        return worst
+            if near[at] and (found := self._outside(self.points[at], low, high)) is not None:
+                return found
+        return None
 
     def _outside(self, x: Array, low: Array, high: Array) -> Excluded | None:
         exact = self.value(x[None])
