@@ -52,7 +52,7 @@ def tightened(region: Region) -> list[Step]:
             new = sorted(c for c in cells - done.setdefault(p, set()) if region.lo[p][c] < region.hi[p][c])
             done[p].update(new)
             if new and not _is_exact(net, net.nodes[p]):
-                region.tighten(p, [new, new])
+                region.tighten(p, new, new)
                 region.forward(p)
                 steps += [Tighten(p, new, new), Forward(p)]
     return steps
@@ -71,25 +71,21 @@ def _open(region: Region, n: Node) -> dict[int, set[int]]:
 
 
 def _is_exact(net: Network, n: Node) -> bool:
-    """Whether an interval is as good as any bound: each sum reads cells of inputs, each once."""
-    if n.sums is None:
-        return n.taps is None
-    return all(_is_moved(net, net.nodes[p]) for p in {p for ins, _ in n.sums for p, _ in ins})
+    """Whether an interval is as good as any bound: sums of cells of inputs and constants."""
+    return n.taps is None and not any(net.nodes[p].sources for p in n.sources)
 
 
-def _is_moved(net: Network, n: Node) -> bool:
-    """Whether the cells of a node are cells of leaves, no two the same."""
-    if n.sums is None:
-        return n.taps is None
-    read = [ins for ins, _ in n.sums if ins[0][0] != ZERO]
-    once = all(len(ins) == 1 for ins in read) and len({ins[0] for ins in read}) == len(read)
-    return once and all(_is_moved(net, net.nodes[p]) for p in {ins[0][0] for ins in read})
-
-
-def lower(region: Region, row: Mapping[int, Any], slopes: Slopes | None = None) -> float:
+def lower(
+    region: Region,
+    row: Mapping[int, Any],
+    slopes: Slopes | None = None,
+    betas: Sequence[float] | None = None,
+    by_box: bool = False,
+) -> float:
     """What the checker will prove of row . output from below, rounded down to a float."""
     own = {(at, c): with_zero(region.net, at, c, v) for at, some in (slopes or {}).items() for c, v in some.items()}
-    exact = region.lower({c: Fraction(v) for c, v in row.items()}, [Fraction(0)] * len(region.spaces), own)
+    factors = [Fraction(b) for b in betas] if betas is not None else [Fraction(0)] * len(region.spaces)
+    exact = region.lower({c: Fraction(v) for c, v in row.items()}, factors, own, by_box)
     found = float(exact)
     return found if Fraction(found) <= exact else nextafter(found, -inf)
 
