@@ -5,9 +5,9 @@
 GRAPH is a file that lunette's Graph.save wrote, with its constants beside it; SPEC is a VNNLIB file. Exit status 0: no
 input satisfies SPEC; 1: refused; 3: without SPEC, a statement was proven, and is printed.
 
-All numbers are integers. The end n of a box and the coefficient n of a cell mean n/2^bits, a total n means n/4^bits;
-what is rounded is rounded towards the weaker statement. For coefficients a_k of the nodes h_k, from a row c at the output
-back to the inputs, and any coefficients g_(k,p) of what node k reads,
+All numbers are integers: the end n of a box and the coefficient n of a cell mean n/2^bits, a total n means n/4^bits. What
+is rounded is rounded towards the weaker statement. For coefficients a_k of the nodes h_k, from a row c at the output back
+to the inputs, and any coefficients g_(k,p) of what node k reads,
 
     c . h_out  =  a_in . x  +  sum over k of [ a_k . h_k - sum over p of g_(k,p) . h_p ],   a_p = sum over k of g_(k,p),
 
@@ -27,16 +27,15 @@ import zipfile
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, chain, product
+from itertools import chain, product
 from math import lcm, prod
-from operator import add, mul, sub
+from operator import add, sub
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 Shape = tuple[int, ...]
 Options = dict[str, Any]
 Tap = tuple[int, int]  # a node and a cell of it
-Coefficients = dict[int, list[int]]  # by node: one for each cell
 MOST: Final = 1 << 24  # cells of a node, and of all its windows
 MOST_WORK: Final = 1 << 34  # coefficients in all walks together
 MOST_SPLITS: Final = 512  # above one another
@@ -59,30 +58,29 @@ def down(q: Fraction, bits: int) -> int:
     return (q.numerator << bits) // q.denominator
 
 
-# ---- windows: by output cell, the input cells of the kernel's cells, None where there is only padding
-
-Windows = list[list[Any]]
+# ---- cells: windows are lists, by output cell, of the input cells of the kernel's cells, None where there is padding
 
 
-def slide(n: int, k: int, s: int, d: int, lo: int, hi: int, ceil: bool) -> Windows:
-    """Output o reads o*s - lo and every d-th behind it, to the end of hi; one more with ceil, if it begins before hi."""
+def slide(n: int, k: int, s: int, d: int, lo: int, hi: int, ceil: bool) -> list[Any]:
+    """Output o reads o*s - lo and every d-th behind it, up to the end of hi; with ceil, one more that begins before hi."""
     room = n + lo + hi - (k - 1) * d - 1
-    need(min(k, s, d) >= 1 and min(lo, hi, room) >= 0 and n + lo + hi <= MOST, "windows that fit into their input")
+    need(min(k, s, d) >= 1 and min(lo, hi) >= 0 and n + lo + hi <= MOST, "windows of a possible size")
     m = room // s + 1 + (ceil and room % s > 0 and (room // s + 1) * s < n + lo)
-    ends = [(o * s - lo, min(o * s - lo + (k - 1) * d + 1, n + hi)) for o in range(m)]
-    return [[i if 0 <= i < n else None for i in range(a, b, d)] for a, b in ends]
+    need(m >= 1, "windows that fit into their input")
+    reads = [range(o * s - lo, min(o * s - lo + (k - 1) * d + 1, n + hi), d) for o in range(m)]
+    return [[i if 0 <= i < n else None for i in own] for own in reads]
 
 
-def turn(n: int, k: int, s: int, d: int, lo: int, hi: int, more: int) -> Windows:
+def turn(n: int, k: int, s: int, d: int, lo: int, hi: int, more: int) -> list[Any]:
     """Transposed: input i and kernel cell j add to output i*s - lo + j*d; there are `more` outputs at the end."""
     m = (n - 1) * s - lo - hi + (k - 1) * d + 1 + more
     need(min(n, k, s, d, m) >= 1 and min(lo, hi, more) >= 0 and more < max(s, d) and m * k <= MOST, "windows that fit")
-    at = [[divmod(o + lo - j * d, s) for j in range(k)] for o in range(m)]
-    return [[i if rest == 0 and 0 <= i < n else None for i, rest in w] for w in at]
+    reads = [[divmod(o + lo - j * d, s) for j in range(k)] for o in range(m)]
+    return [[i if rest == 0 and 0 <= i < n else None for i, rest in own] for own in reads]
 
 
-def bins(n: int, m: int) -> Windows:
-    """Adaptive bins; one bin is all of the axis."""
+def bins(n: int, m: int) -> list[Any]:
+    """Adaptive: m windows over n cells; one of them is global."""
     need(n >= 1 and m >= 1 and m * n <= MOST, "bins of cells")
     return [list(range(o * n // m, -(-(o + 1) * n // m))) for o in range(m)]
 
@@ -93,27 +91,28 @@ def per_axis(value: Any, d: int) -> Shape:
     return many
 
 
-def axes_of(o: Options, kernel: Shape, space: Shape, stride: Any, turned: bool) -> list[Windows]:
+def axes_of(o: Options, kernel: Shape, space: Shape, stride: Any, turned: bool) -> list[Any]:
     """The windows on each axis, from the options of an operator."""
-    d, pads, found = len(kernel), o.get("padding", 0), []
-    word, pads = (pads, 0) if isinstance(pads, str) else ("valid", pads)
-    nested = isinstance(pads, tuple) and any(isinstance(p, tuple) for p in pads)
-    pairs = pads if nested else [(p, p) for p in per_axis(pads, d)]
+    word, pads, found = "valid", o.get("padding", 0), []
+    if isinstance(pads, str):
+        word, pads = pads, 0
+    if not isinstance(pads, tuple) or not any(isinstance(p, tuple) for p in pads):
+        pads = [(p, p) for p in per_axis(pads, len(kernel))]
     need(word in ("valid", "same", "same_lower"), "padding that there is")
-    many = (per_axis(v, d) for v in (stride, o.get("dilation", 1), o.get("output_padding", 0)))
-    for n, k, pair, s, a, more in zip(space, kernel, pairs, *many, strict=True):
+    many = (per_axis(v, len(kernel)) for v in (stride, o.get("dilation", 1), o.get("output_padding", 0)))
+    for n, k, pair, s, d, more in zip(space, kernel, pads, *many, strict=True):
         (lo, hi), ceil = per_axis(pair, 2), o.get("ceil_mode", False)
         if word != "valid":  # as many windows as strides; an odd cell goes to the end, or to the start
-            total = (k - 1) * a + 1 - (s if turned else n - (-(-n // s) - 1) * s)
-            half, ceil, more = max(total, 0) // 2, False, max(more, -total)
-            lo, hi = (half, max(total, 0) - half) if word == "same" else (max(total, 0) - half, half)
-        found.append(turn(n, k, s, a, lo, hi, more) if turned else slide(n, k, s, a, lo, hi, ceil))
+            total = (k - 1) * d + 1 - (s if turned else n - (-(-n // s) - 1) * s)
+            lo, ceil, more = max(total, 0) // 2, False, max(more, -total)
+            lo, hi = (lo, max(total, 0) - lo) if word == "same" else (max(total, 0) - lo, lo)
+        found.append(turn(n, k, s, d, lo, hi, more) if turned else slide(n, k, s, d, lo, hi, ceil))
     return found
 
 
-def windows(axes: list[Windows], space: Shape) -> Windows:
+def windows(axes: list[Any], space: Shape) -> list[Any]:
     """All axes together, with flat cells."""
-    need(prod(sum(len(w) + 1 for w in a) for a in axes) <= MOST, "windows of a possible size")
+    need(prod(sum(len(w) + 1 for w in axis) for axis in axes) <= MOST, "windows of a possible size")
     found = []
     for o in product(*axes):
         flat: list[Any] = [0]
@@ -124,7 +123,7 @@ def windows(axes: list[Windows], space: Shape) -> Windows:
 
 
 def strides(shape: Shape) -> list[int]:
-    return list(accumulate(shape[:0:-1], mul, initial=1))[::-1] if shape else []
+    return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def cells(sizes: Any, steps: Any, first: int = 0) -> list[int]:
@@ -135,18 +134,11 @@ def cells(sizes: Any, steps: Any, first: int = 0) -> list[int]:
     return found
 
 
-def spread(shape: Shape, to: Shape) -> list[int]:
-    """The cell of `shape` that each cell of `to` is, as broadcasting has it."""
-    own = (1,) * (len(to) - len(shape)) + shape
-    need(all(n in (1, m) for n, m in zip(own, to, strict=True)), f"a shape that broadcasts to {to}")
-    return cells(to, [0 if n == 1 else s for n, s in zip(own, strides(own), strict=True)])
-
-
-# ---- what nodes compute
+# ---- what the lines of a graph compute
 
 
 class Array(NamedTuple):
-    """What a line of the graph is: cells of nodes. Operators that only move cells make no nodes."""
+    """What a line is: cells of nodes. Operators that only move cells make no nodes."""
 
     shape: Shape
     taps: list[Tap]
@@ -154,7 +146,7 @@ class Array(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """An input; a constant, with numbers; or, by cell, a maximum of taps, or a sum (taps, weights)/denominator.
+    """An input; a constant, with numbers; maxima of taps; or sums of (node, cells, weights), divided.
 
     Executions in floats round each term of a sum so many times.
     """
@@ -170,121 +162,104 @@ class Node:
     sources: frozenset[int] = frozenset()
 
 
-def moved(name: str, x: Array, o: Options, to: Shape, fill: Tap) -> Array:
-    """Cells in other places; `fill` is around them."""
-    own, rank, first = strides(x.shape), len(x.shape), 0
-    if name == "transpose":
-        order = [a % rank for a in o.get("axes") or range(rank)[::-1]]
-        need(sorted(order) == list(range(rank)), "every axis once")
-        to, steps = tuple(x.shape[a] for a in order), [own[a] for a in order]
-    elif name == "slice":
-        every = o.get("step") or (None,) * len(o["start"])
-        cuts = [range(x.shape[a])[slice(*cut)] for a, cut in enumerate(zip(o["start"], o["stop"], every, strict=True))]
-        cuts += [range(n) for n in x.shape[len(cuts) :]]
-        need(all(c.step >= 1 for c in cuts), "steps >= 1")
-        to, steps = tuple(map(len, cuts)), [c.step * s for c, s in zip(cuts, own, strict=True)]
-        first = sum(c.start * s for c, s in zip(cuts, own, strict=True))
-    elif name == "pad":
-        pads, every = o["padding"], o.get("step") or (1,) * rank
-        pads = pads if isinstance(pads, tuple) else ((pads, pads),) * rank
-        need(min((0, *chain(*pads), *(s - 1 for s in every))) == 0, "padding >= 0")
-        to = tuple(p + q + ((n - 1) * s + 1 if n else 0) for n, (p, q), s in zip(x.shape, pads, every, strict=True))
-        need(prod(to) <= MOST, "arrays of a possible size")
-        first = sum(p * s for (p, _), s in zip(pads, strides(to), strict=True))
-        places = dict(zip(cells(x.shape, map(mul, strides(to), every), first), x.taps, strict=True))
-        return Array(to, [places.get(c, fill) for c in range(prod(to))])
-    elif name == "broadcast_to":
-        return Array(to, [x.taps[c] for c in spread(x.shape, to)])
-    else:  # reshape, stop_gradient
-        need(prod(to) == len(x.taps), "a shape of as many cells")
-        return Array(to, x.taps)
-    return Array(to, [x.taps[c] for c in cells(to, steps, first)])
+def spread(x: Array, to: Shape) -> Array:
+    """As broadcasting has it."""
+    own = (1,) * (len(to) - len(x.shape)) + x.shape
+    need(all(n in (1, m) for n, m in zip(own, to, strict=True)), f"a shape that broadcasts to {to}")
+    return Array(
+        to, [x.taps[c] for c in cells(to, [0 if n == 1 else s for n, s in zip(own, strides(own), strict=True)])]
+    )
+
+
+def turned(x: Array, axes: Any) -> Array:
+    """The axes in another order."""
+    order = [range(len(x.shape))[a] for a in axes]
+    need(sorted(order) == list(range(len(x.shape))), "every axis once")
+    to, own = tuple(x.shape[a] for a in order), strides(x.shape)
+    return Array(to, [x.taps[c] for c in cells(to, [own[a] for a in order])])
+
+
+def cut(x: Array, o: Options) -> Array:
+    """Slices."""
+    every, own = o.get("step") or (None,) * len(o["start"]), strides(x.shape)
+    some = [slice(*ends) for ends in zip(o["start"], o["stop"], every, strict=True)]
+    some += [slice(None)] * (len(x.shape) - len(some))
+    kept = [range(n)[part] for n, part in zip(x.shape, some, strict=True)]
+    need(all(k.step >= 1 for k in kept), "steps >= 1")
+    first, steps = (
+        sum(k.start * s for k, s in zip(kept, own, strict=True)),
+        [k.step * s for k, s in zip(kept, own, strict=True)],
+    )
+    return Array(tuple(map(len, kept)), [x.taps[c] for c in cells(map(len, kept), steps, first)])
+
+
+def padded(x: Array, o: Options, fill: Tap) -> Array:
+    """Cells around x, and step - 1 of them between its own."""
+    pads, every = o.get("padding", ()), o.get("step") or (1,) * len(x.shape)
+    pads = pads if isinstance(pads, tuple) else ((pads, pads),) * len(x.shape)
+    need(min((0, *chain(*pads), *(s - 1 for s in every))) == 0, "padding >= 0")
+    to = tuple(p + q + ((n - 1) * s + 1 if n else 0) for n, (p, q), s in zip(x.shape, pads, every, strict=True))
+    need(prod(to) <= MOST, "arrays of a possible size")
+    first = sum(p * s for (p, _), s in zip(pads, strides(to), strict=True))
+    outs = cells(x.shape, [s * k for s, k in zip(strides(to), every, strict=True)], first)
+    places = dict(zip(outs, x.taps, strict=True))
+    return Array(to, [places.get(c, fill) for c in range(prod(to))])
 
 
 def joined(xs: list[Array], axis: int) -> Array:
-    """concat."""
-    shape, axis, first = xs[0].shape, range(len(xs[0].shape))[axis], 0
-    to = (*shape[:axis], sum(x.shape[axis] for x in xs), *shape[axis + 1 :])
-    places: dict[int, Tap] = {}
-    for x in xs:
-        need((*x.shape[:axis], *x.shape[axis + 1 :]) == (*to[:axis], *to[axis + 1 :]), "shapes that join")
-        places.update(zip(cells(x.shape, strides(to), first), x.taps, strict=True))
-        first += x.shape[axis] * strides(to)[axis]
-    return Array(to, [places[c] for c in range(prod(to))])
+    """One after the other along an axis: along the first, after it was turned there."""
+    order = [axis := range(len(xs[0].shape))[axis], *(a for a in range(len(xs[0].shape)) if a != axis)]
+    fronts = [turned(x, order) for x in xs]
+    need(len({x.shape[1:] for x in fronts}) == 1, "shapes that join")
+    whole = Array((sum(x.shape[0] for x in fronts), *fronts[0].shape[1:]), list(chain(*(x.taps for x in fronts))))
+    return turned(whole, [order.index(a) for a in range(len(order))])
 
 
-Products = tuple[
-    Shape, list[tuple[list[int], list[int]]]
-]  # by output cell: the cells of two operands that are multiplied
-
-
-def matmul(x: Array, y: Array, o: Options) -> Products:
-    """z[.., i, j] = sum over r of x[.., i, r] * y[.., r, j]; of turned operands, the last two axes are exchanged."""
-    (m, k), (k2, n) = (v.shape[:-3:-1] if o.get(t) else v.shape[-2:] for v, t in ((x, "turn_x"), (y, "turn_y")))
-    need(k == k2 and x.shape[:-2] == y.shape[:-2], "matrices that go together")
-    rows = [cells((k,), (m if o.get("turn_x") else 1,), i if o.get("turn_x") else i * k) for i in range(m)]
-    columns = [cells((k,), (1 if o.get("turn_y") else n,), j * k if o.get("turn_y") else j) for j in range(n)]
-    both = product(range(prod(x.shape[:-2])), rows, columns)
-    return (*x.shape[:-2], m, n), [([b * m * k + i for i in r], [b * k * n + j for j in c]) for b, r, c in both]
-
-
-def conv(x: Array, w: Array, o: Options, turned: bool) -> Products:
-    """Convolutions, and transposed ones, whose weights are (inputs, outputs of a group, *kernel)."""
+def conv(x: Array, w: Array, o: Options, back: bool) -> tuple[Shape, list[tuple[list[int], list[int]]]]:
+    """By output cell, the cells of x and w that are multiplied; of transposed ones, w is (in, out of a group, *kernel)."""
     d, groups, kernel = len(w.shape) - 2, o.get("groups", 1), w.shape[2:]
     lead, (channels, *space) = x.shape[: len(x.shape) - d - 1], x.shape[len(x.shape) - d - 1 :]
-    ins, outs = channels // groups, w.shape[1] if turned else w.shape[0] // groups  # of one group
-    need(w.shape[:2] == ((channels, outs) if turned else (outs * groups, ins)) and channels == ins * groups, "channels")
-    axes = axes_of(o, kernel, tuple(space), o.get("stride", 1), turned)
-    found = [[(k, i) for k, i in enumerate(w) if i is not None] for w in windows(axes, tuple(space))]
+    ins, outs = channels // groups, w.shape[1] if back else w.shape[0] // groups  # of one group
+    need(w.shape[:2] == ((channels, outs) if back else (outs * groups, ins)) and channels == ins * groups, "channels")
+    axes = axes_of(o, kernel, tuple(space), o.get("stride", 1), back)
+    found = [[(k, i) for k, i in enumerate(own) if i is not None] for own in windows(axes, tuple(space))]
     terms, area, volume = [], prod(space), prod(kernel)
     for n, g in product(range(prod(lead)), range(groups)):
         some = [(n * channels + g * ins + j) * area for j in range(ins)]
         reads = [[first + i for first in some for _, i in pairs] for pairs in found]
         for c in range(outs):
-            base = [((g * ins + j) * outs + c if turned else (g * outs + c) * ins + j) * volume for j in range(ins)]
+            base = [((g * ins + j) * outs + c if back else (g * outs + c) * ins + j) * volume for j in range(ins)]
             terms += [(r, [b + k for b in base for k, _ in pairs]) for r, pairs in zip(reads, found, strict=True)]
     return (*lead, outs * groups, *map(len, axes)), terms
 
 
-def pooled(name: str, x: Array, o: Options, dtype: str) -> tuple[Shape, list[list[int]], list[Fraction]]:
-    """By output cell, the cells in its window, and what an average divides by; of sum, mean and max, along axes."""
-    rank, first, d, axis = len(x.shape), o.get("kernel", o.get("output_size", 1)), o.get("spatial"), o.get("axis")
-    if "pool" not in name:
-        folded = {
-            range(rank)[a] for a in (range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,))
-        }
-        kept = tuple(1 if a in folded else n for a, n in enumerate(x.shape))
-        taps: list[list[int]] = [[] for _ in range(prod(kept))]
-        for i, c in enumerate(spread(kept, x.shape)):
-            taps[c].append(i)
-        to = tuple(n for a, n in enumerate(kept) if o.get("keepdims", False) or a not in folded)
-        return to, taps, [Fraction(1 if name == "sum" else len(t)) for t in taps]
-    d = len(first) if isinstance(first, tuple) else rank - 2 if d is None else d
-    need(0 <= d < rank and not o.get("return_indices"), "axes of a pool, and no indices")
-    lead, space, many = x.shape[: rank - d], x.shape[rank - d :], first if isinstance(first, tuple) else (first,) * d
+def pooled(x: Array, o: Options, dtype: str) -> tuple[Shape, list[list[Tap]], list[Fraction]]:
+    """By output cell, the cells in its window, and what an average divides by."""
+    first, d = o.get("kernel", o.get("output_size", 1)), o.get("spatial")
+    d = len(first) if isinstance(first, tuple) else len(x.shape) - 2 if d is None else d
+    need(0 <= d <= len(x.shape) and not o.get("return_indices"), "axes of a pool, and no indices")
+    lead, space = x.shape[: len(x.shape) - d], x.shape[len(x.shape) - d :]
+    many = first if isinstance(first, tuple) else (first,) * d
     if "kernel" in o:
         axes = axes_of(o, per_axis(many, d), space, many if o.get("stride") is None else o["stride"], False)
     else:
         axes = [bins(n, n if m is None else m) for n, m in zip(space, many, strict=True)]
-    found = windows(axes, space)
-    taps = [[i for i in w if i is not None] for w in found]
-    over = [Fraction(len(w if o.get("count_include_pad", True) else t)) for w, t in zip(found, taps, strict=True)]
+    found, area = windows(axes, space), prod(space)
+    inside = [[i for i in own if i is not None] for own in found]
+    over = [Fraction(len(w if o.get("count_include_pad", True) else i)) for w, i in zip(found, inside, strict=True)]
     over = over if o.get("divisor") is None else [rounded(o["divisor"], dtype)] * len(found)
-    places = [[c * prod(space) + i for i in t] for c in range(prod(lead)) for t in taps]
-    return (*lead, *(map(len, axes) if o.get("keepdims", True) else ())), places, over * prod(lead)
+    taps = [[x.taps[c * area + i] for i in own] for c in range(prod(lead)) for own in inside]
+    return (*lead, *(map(len, axes) if o.get("keepdims", True) else ())), taps, over * prod(lead)
 
 
-def rounded(number: Any, dtype: str) -> Fraction:
+def rounded(value: Any, dtype: str) -> Fraction:
     """A number as the dtype has it."""
-    need(type(number) in (int, float) and abs(number) < 1 << 127, "a number of the dtype")
-    return Fraction(struct.unpack("<f", struct.pack("<f", number))[0] if dtype == "f32" else float(number))
-
-
-# ---- the graph: the text that lunette writes, one line per array
+    need(type(value) in (int, float) and abs(value) < 1 << 127, "a number of the dtype")
+    return Fraction(struct.unpack("<f", struct.pack("<f", value))[0] if dtype == "f32" else float(value))
 
 
 class Network:
-    """Nodes by number: that of line n is 4*n + 3, and parts that it is made of have the numbers below."""
+    """A graph, from the text that lunette writes: node 4*n + 3 is that of line n, its parts have the numbers below."""
 
     LINE = re.compile(r'(%([0-9]{1,9}) : (f32|f64)\[([0-9,]{0,99})\] = ([a-z_0-9]+)\((.*?)\))(?:  # ".*")?')
 
@@ -307,12 +282,12 @@ class Network:
 
     def new(self, node: Node, part: int = 3) -> list[Tap]:
         node.at, node.dtype = self.at + part, self.dtype
-        self.nodes[node.at], read = node, chain.from_iterable(node.taps or node.sums or ())
-        node.sources = frozenset(own[0] for own in read)
+        node.sources = frozenset(own[0] for own in chain.from_iterable(node.taps or node.sums or ()))
+        self.nodes[node.at] = node
         return [(node.at, i) for i in range(node.size)]
 
     def sum(self, sums: Any, denominator: int = 1, roundings: int = 0, part: int = 3) -> list[Tap]:
-        """Sums of taps, with weights; of each node apart."""
+        """Of (taps, weights)."""
         found = []
         for taps, weights in sums:
             own = defaultdict[int, tuple[list[int], list[int]]](lambda: ([], []))
@@ -323,15 +298,15 @@ class Network:
         return self.new(Node(len(found), None, None, found, denominator, roundings), part)
 
     def greatest(self, taps: list[list[Tap]], part: int = 3) -> list[Tap]:
-        """Maxima; taps that are relus become what these are maxima of."""
+        """Of taps; those that are relus become what these are maxima of."""
         for at, own in enumerate(taps):
             inner = [(self.nodes[p].taps or {c: [(p, c)]})[c] for p, c in own]
             if all(i[1:] in ([], [(ZERO, 0)]) for i in inner):
                 taps[at] = list(dict.fromkeys(chain.from_iterable(inner)))
         return self.new(Node(len(taps), None, taps), part)
 
-    def integers(self, taps: list[Tap], divide: bool = False) -> tuple[list[int], int] | None:
-        """Constants, or one divided by each, as integers over a denominator."""
+    def integers(self, taps: list[Tap], divide: bool = False) -> Any:
+        """Constants, or one divided by each, as integers over a denominator; None if a tap is none."""
         if any(self.nodes[p].numbers is None for p, _ in taps):
             return None
         found: Any = [self.nodes[p].numbers[i] for p, i in taps]  # type: ignore[index]
@@ -341,7 +316,6 @@ class Network:
         return [q.numerator * (den // q.denominator) for q in found], den
 
     def read(self, name: str, inside: str, shape: Shape) -> Array:
-        """The array of a line."""
         if name == "input":
             self.inputs.append(Node(prod(shape)))
             return Array(shape, self.new(self.inputs[-1]))
@@ -366,26 +340,46 @@ class Network:
     def operator(self, name: str, xs: list[Any], o: Options, to: Shape) -> Array:
         """The only place where names of operators mean something."""
         x, y, b = (*xs, None, None)[:3]
-        if name in ("reshape", "stop_gradient", "transpose", "broadcast_to", "slice", "pad"):
-            fill = self.new(Node(1, [rounded(o.get("value", 0), self.dtype)]), 2)
-            return moved(name, x, o, to, fill[0])
+        rank = len(x.shape)
+        if name in ("reshape", "stop_gradient"):
+            return Array(to, x.taps)
+        if name == "broadcast_to":
+            return spread(x, to)
+        if name == "transpose":
+            return turned(x, o.get("axes") or range(rank)[::-1])
+        if name == "slice":
+            return cut(x, o)
+        if name == "pad":
+            return padded(x, o, self.new(Node(1, [rounded(o.get("value", 0), self.dtype)]), 2)[0])
         if name == "concat":
             return joined(xs, o.get("axis", 0))
-        if name in ("conv", "conv_transpose", "matmul"):
-            to, terms = matmul(x, y, o) if name == "matmul" else conv(x, y, o, name != "conv")
-            left, right = self.integers(x.taps), self.integers(y.taps)
-            need((left is None) != (right is None), f"one constant in {name}")
-            (table, den), v, side = (right, x, 0) if right else (left, y, 1)  # type: ignore[misc]
-            sums = [([v.taps[i] for i in t[side]], [table[i] for i in t[1 - side]]) for t in terms]
+        if name == "matmul":  # of matrices: rows and weights of a convolution without space
+            need(rank == len(y.shape) == 2, "products of two matrices")
+            x, y = turned(x, (1, 0)) if o.get("turn_x") else x, y if o.get("turn_y") else turned(y, (1, 0))
+            if self.integers(y.taps) is None:
+                return turned(self.operator("conv", [y, x], {}, to), (1, 0))
+            return self.operator("conv", [x, y], {}, to)
+        if name in ("conv", "conv_transpose"):
+            to, terms = conv(x, y, o, name != "conv")
+            need(found := self.integers(y.taps), f"constant weights in {name}")
+            sums = [([x.taps[i] for i in ins], [found[0][k] for k in own]) for ins, own in terms]
             if b is not None:
                 plane = prod(to[len(to) - len(y.shape) + 2 :])
                 need(b.shape == to[len(to) - len(y.shape) + 1 :][:1], "a bias for every channel")
-                sums = [([*t, b.taps[c // plane % len(b.taps)]], [*w, den]) for c, (t, w) in enumerate(sums)]
-            return Array(to, self.sum(sums, den, max((len(t) for t, _ in sums), default=0) + 1))
-        if re.fullmatch("(adaptive_|global_)?(max|avg)_pool|sum|mean|max", name):
-            to, places, over = pooled(name, x, o, self.dtype)
-            taps = [[x.taps[i] for i in t] for t in places]
-            need(all(over) if "max" not in name else all(taps), "cells in every window, and divisors other than zero")
+                sums = [([*t, b.taps[c // plane % len(b.taps)]], [*w, found[1]]) for c, (t, w) in enumerate(sums)]
+            return Array(to, self.sum(sums, found[1], max((len(t) for t, _ in sums), default=0) + 1))
+        if name in ("sum", "mean", "max"):  # a pool over axes that were turned to the end
+            axis = range(rank) if o.get("axis") is None else o["axis"]
+            folded = [range(rank)[a] for a in (axis if isinstance(axis, range | tuple) else (axis,))]
+            x = turned(x, [*(a for a in range(rank) if a not in folded), *folded])
+            shape = tuple(1 if a in folded else n for a, n in enumerate(xs[0].shape))
+            shape = tuple(n for a, n in enumerate(shape) if o.get("keepdims", False) or a not in folded)
+            options = {"spatial": len(folded), "keepdims": False, "divisor": 1 if name == "sum" else None}
+            found = self.operator("max_pool" if name == "max" else "avg_pool", [x], options, shape)
+            return Array(shape, found.taps)
+        if re.fullmatch("(adaptive_|global_)?(max|avg)_pool", name):
+            to, taps, over = pooled(x, o, self.dtype)
+            need(all(taps) if "max" in name else all(over), "cells in every window, and divisors other than zero")
             if "max" in name:
                 return Array(to, self.greatest(taps))
             den = lcm(*{q.numerator for q in over})
@@ -400,16 +394,16 @@ class Network:
         if name == "neg":
             return Array(x.shape, self.sum([([t], [-1]) for t in x.taps]))
         need(name in ("add", "sub", "mul", "div", "maximum", "minimum"), f"operators that it knows; {name} is none")
-        left, right = ([v.taps[c] for c in spread(v.shape, to)] for v in (x, y))
-        need(to == tuple(map(max, *((1,) * (len(to) - len(v.shape)) + v.shape for v in xs))), "shapes that broadcast")
+        (left, right), sizes = (spread(v, to).taps for v in xs), [(1,) * (len(to) - len(v.shape)) + v.shape for v in xs]
+        need(to == tuple(n if m == 1 else m for m, n in zip(*sizes, strict=True)), "shapes that broadcast")
         pairs = [[*pair] for pair in zip(left, right, strict=True)]
         if name in ("add", "sub"):
             return Array(to, self.sum([(p, [1, 1 if name == "add" else -1]) for p in pairs], 1, 1))
         if name == "maximum":
             return Array(to, self.greatest(pairs))
         if name == "minimum":
-            turned = [self.sum([([t], [-1]) for t in own], 1, 0, part) for part, own in enumerate((left, right))]
-            inner = self.greatest([[*pair] for pair in zip(*turned, strict=True)], 2)
+            both = [self.sum([([t], [-1]) for t in own], 1, 0, part) for part, own in enumerate((left, right))]
+            inner = self.greatest([[*pair] for pair in zip(*both, strict=True)], 2)
             return Array(to, self.sum([([t], [-1]) for t in inner]))
         factors = self.integers(right, name == "div")
         if factors is None and name == "mul":
@@ -513,7 +507,7 @@ class Region:
         need(r < 1 << 20 and widest >> self.bits < 1 << most - 1, "a proof that nothing overflows")
         return [-(-r * w // ((1 << precision) - r)) - (-(r << self.bits) >> least) for w in whole]
 
-    def walk(self, a: Coefficients, own: Any, stop: bool = False) -> int:
+    def walk(self, a: dict[int, list[int]], own: Any, stop: bool = False) -> int:
         """A total that is not above the sum of coefficients times cells, anywhere; to stop is to use their boxes."""
         total, nodes = 0, self.net.nodes
         while a:
