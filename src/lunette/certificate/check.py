@@ -551,16 +551,17 @@ class Region:
         g = [x * s >> UNIT for s in lines]
         return [(taps[i], v) for i, v in zip(live, g, strict=True)], least_of_max(x, g, l, u, low)
 
-    def tighten(self, at: int, low: list[int], high: list[int]) -> None:
-        """Better ends of cells of a node: lower ends of some, upper ends of some."""
-        lo, hi = self.lo[at].copy(), self.hi[at].copy()
-        for c in low:
-            lo[c] = max(lo[c], self.walk({at: [(i == c) << self.bits for i in range(len(lo))]}, {}) >> self.bits)
-        for c in high:
-            hi[c] = min(hi[c], -(self.walk({at: [-(i == c) << self.bits for i in range(len(lo))]}, {}) >> self.bits))
-        self.meet(at, lo, hi)
+    def tighten(self, at: int, sides: Any) -> None:
+        """Better ends of cells of a node: lower ends of the first list, upper ends of the second."""
+        ends, size = [self.lo[at].copy(), self.hi[at].copy()], len(self.lo[at])
+        for side, c in ((side, c) for side, some in enumerate(sides) for c in some):
+            unit = [0] * size
+            unit[c] = (-1 if side else 1) << self.bits
+            found = self.walk({at: unit}, {}) >> self.bits
+            ends[side][c] = min(ends[1][c], -found) if side else max(ends[0][c], found)
+        self.meet(at, *ends)
 
-    def lower(self, row: dict[int, Fraction], betas: list[Fraction], own: Any, stop: bool) -> Fraction:
+    def lower(self, row: dict[int, Fraction], betas: list[Fraction], own: Any, stop: bool = False) -> Fraction:
         """A lower bound of row . output, by factors >= 0 of the inequalities of the region."""
         ends, total = [p for p, _ in self.net.out] + [p for terms, _ in self.spaces for p, _, _ in terms], 0
         start = {p: [0] * self.net.nodes[p].size for p in ends}
@@ -574,7 +575,9 @@ class Region:
                 start[p][i] -= sign * down(beta, self.bits)
         return Fraction(total + self.walk(start, own, stop), 1 << 2 * self.bits)
 
-    def excludes(self, claim: Any, factors: list[Fraction], betas: list[Fraction], own: Any, stop: bool) -> bool:
+    def excludes(
+        self, claim: Any, factors: list[Fraction], betas: list[Fraction], own: Any, stop: bool = False
+    ) -> bool:
         """Whether no point satisfies all inequalities of a claim: the sum of them, with factors >= 0, is impossible."""
         row, most = defaultdict[int, Fraction](Fraction), Fraction(0)
         for f, (part, threshold, _) in zip(factors, claim, strict=True):
@@ -651,7 +654,7 @@ def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
                 need(at in region.lo, "steps at nodes")
                 size = len(region.lo[at])
                 if not region.empty:
-                    region.tighten(at, *(marked(side, size) for side in sides)) if sides else region.forward(at)
+                    region.tighten(at, [marked(side, size) for side in sides]) if sides else region.forward(at)
             for which, stop, factors, betas, chosen in proofs:
                 scale, own = [[number(v) for v in some] for some in (factors, betas)], {}
                 need(

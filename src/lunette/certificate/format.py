@@ -61,10 +61,10 @@ class Proof:
     factors: Sequence[float] = (1.0,)
     betas: Sequence[float] = ()
     """One for each inequality that the splits above have added, in order: see `Cut` and `Winner`."""
-    by_box: bool = False
-    """By the box of the output alone, without a walk back."""
     slopes: Mapping[int, Mapping[int, Sequence[int]]] = field(default_factory=dict)
     """By node and cell of a maximum: one for every tap but zero, in units of 1/SLOPES; others are the checker's own."""
+    by_box: bool = False
+    """By the box of the output alone, without a walk back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from fractions import Fraction
 from math import inf, nextafter
 from typing import Any
 
-import numpy as np
-
 from lunette.certificate.check import ZERO, Network, Node, Region
 from lunette.certificate.format import BITS, Box, Branch, Case, Forward, Inequality, Proof, Tighten
 from lunette.graph.graph import Graph
@@ -52,7 +50,7 @@ def tightened(region: Region) -> list[Step]:
             new = sorted(c for c in cells - done.setdefault(p, set()) if region.lo[p][c] < region.hi[p][c])
             done[p].update(new)
             if new and not _is_exact(net, net.nodes[p]):
-                region.tighten(p, new, new)
+                region.tighten(p, [new, new])
                 region.forward(p)
                 steps += [Tighten(p, new, new), Forward(p)]
     return steps
@@ -97,14 +95,25 @@ def with_zero(net: Network, at: int, cell: int, values: Sequence[int]) -> list[i
     return [0 if p == ZERO else next(given) for p, _ in net.nodes[at].taps[cell]]
 
 
-def bounds_case(region: Region, boxes: Sequence[Box], rows: Sequence[Mapping[int, Any]], steps: Sequence[Step]) -> Any:
-    """A case that says lo <= row . output <= hi for some rows, with these numbers."""
-    claims, proofs, ends = list[Any](), list[Proof](), list[float]()
-    for row in rows:
-        for sign in (1, -1):
-            own = {c: sign * v for c, v in row.items()}
-            least = lower(region, own)
-            proofs.append(Proof(len(claims), (1.0,)))
-            claims.append((Inequality(own, least, True),))
-            ends.append(sign * least)
-    return Case(boxes, claims, Branch(steps, proofs)), np.array(ends[::2]), np.array(ends[1::2])
+def bounds_case(
+    region: Region,
+    boxes: Sequence[Box],
+    rows: Sequence[Mapping[int, Any]],
+    steps: Sequence[Step],
+    slopes: Any,
+    walk: bool,
+) -> Case:
+    """A case that says lo <= row . output <= hi for some rows: the best of the box, of a walk, and of slopes."""
+    claims, proofs = list[Any](), list[Proof]()
+    for sign, (at, row) in ((sign, own) for own in enumerate(rows) for sign in (1, -1)):
+        own = {c: sign * v for c, v in row.items()}
+        tries = [Proof(len(claims), by_box=True)]
+        if walk:
+            tries.append(Proof(len(claims)))
+        if (found := slopes.get((at, sign))) is not None:
+            tries.append(Proof(len(claims), slopes=found))
+        least = [lower(region, own, p.slopes, None, p.by_box) for p in tries]
+        best = max(range(len(tries)), key=least.__getitem__)
+        proofs.append(tries[best])
+        claims.append((Inequality(own, least[best], True),))
+    return Case(boxes, claims, Branch(steps, proofs))
