@@ -104,7 +104,9 @@ class Dual:
                     return found
                 a = a.whole()
                 positive, negative = np.maximum(a, 0.0), np.minimum(a, 0.0)
-            return list(step.pull(a, positive, negative))
+            parts = list(step.pull(a, positive, negative))
+            account.error = account.error + step.beside
+            return parts
 
         def pull(k: int, wrt: int, a: Array | Patch) -> Array | Patch:
             nonlocal parts

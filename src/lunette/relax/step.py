@@ -65,6 +65,8 @@ class Step(ABC):
     high: Array
     error: Array
     slack: float
+    beside: Any = 0.0
+    """What the last pull may be off by more than that, per row."""
 
     def __init__(self, sources: Sequence[int], rounding: Any = 0.0) -> None:
         self.sources, self.rounding = tuple(sources), rounding
