@@ -45,15 +45,11 @@ class Attack:
         return values
 
     def starts(self) -> Iterator[Point]:
-        """The centre, and then random points and corners in turn."""
+        """The centre, and then random points and corners in turn, without end."""
         yield self.inside([a + (b - a) / 2 for a, b in zip(self.lo, self.hi, strict=True)])
-        while True:
-            yield self.inside(
-                [a + (b - a) * self.rng.random(a.shape) for a, b in zip(self.lo, self.hi, strict=True)]
-            )
-            yield [
-                np.where(self.rng.random(a.shape) < 0.5, a, b) for a, b in zip(self.lo, self.hi, strict=True)
-            ]
+        for _ in range(1 << 30):
+            yield self.inside([a + (b - a) * self.rng.random(a.shape) for a, b in zip(self.lo, self.hi, strict=True)])
+            yield [np.where(self.rng.random(a.shape) < 0.5, a, b) for a, b in zip(self.lo, self.hi, strict=True)]
 
     def inside(self, x: Sequence[Any]) -> Point:
         """Floats of the graph in the box."""
@@ -71,25 +67,24 @@ class Attack:
             if values[case] <= 0:
                 yield x
             row = self.room.rows[worst[case]].reshape(np.shape(y)).astype(self.dtype)
-            found = pullback(row)
-            gradient = found if isinstance(found, tuple) else (found,)
+            found = pullback(row)  # one for each input
             share = max(0.25 * 0.9**k, 0.002)
             x = self.inside(
                 [
                     v - share * (b - a) * np.sign(np.nan_to_num(g))
-                    for v, g, a, b in zip(x, gradient, self.lo, self.hi, strict=True)
+                    for v, g, a, b in zip(x, found, self.lo, self.hi, strict=True)
                 ]
             )
         if self.look(x)[case] <= 0:
             yield x
 
-    def search(self, cases: Sequence[int], starts: int, steps: int) -> Iterator[Point]:
-        """Candidates for these cases, those that look easiest first."""
+    def search(self, cases: Sequence[int], starts: int, steps: int, most: int | None = None) -> Iterator[Point]:
+        """Candidates for these cases, those that look easiest first, and no more than `most` from each start."""
         for k, x in enumerate(self.starts()):
             if k >= starts:
                 return
             values = self.look(x)
-            for case in sorted(cases, key=lambda c: values[c]):
+            for case in sorted(cases, key=lambda c: values[c])[:most]:
                 if not len(self.room.places[case]):
                     yield x
                 else:

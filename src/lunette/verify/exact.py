@@ -1,4 +1,4 @@
-"""What a network really computes at a point: on rationals by the specification, on balls where there is exp or a root."""
+"""What a network really computes at a point: on rationals, on balls where there is exp or a root."""
 
 from __future__ import annotations
 

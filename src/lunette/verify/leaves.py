@@ -23,7 +23,7 @@ from lunette.number import Array
 from lunette.relax.bounds import Network
 from lunette.relax.dual import Dual
 from lunette.relax.optimise import FADE, RATE, REMEMBER, _Ascent
-from lunette.relax.step import Relaxed
+from lunette.relax.step import Relaxed, Step
 
 BETA_RATE: Final = 0.1
 
@@ -119,8 +119,8 @@ class Decided(Relaxed):
         """(decisions, taps): the slopes of what is decided."""
         if isinstance(self.relaxation, Kink):
             k = self.relaxation
-            return np.where(self.at_choice == 1, k.right, k.left)[:, None] * np.ones((1, taps))
-        return (self.at_choice[:, None] == first + np.arange(taps)).astype(float)
+            return np.asarray(np.where(self.at_choice == 1, k.right, k.left)[:, None] * np.ones((1, taps)))
+        return np.asarray(self.at_choice[:, None] == first + np.arange(taps), float)
 
     def pull(self, a: Array, plus: Array, minus: Array) -> list[Array]:
         parts = super().pull(a, plus, minus)
@@ -171,8 +171,7 @@ class Decided(Relaxed):
         present = self._present()
         whole = np.concatenate([own, np.zeros((len(own), 1))], 1)
         winner = whole[np.arange(len(whole)), self.at_choice]
-        grows = np.where(present, whole - winner[:, None], 0.0)
-        return grows
+        return np.where(present, whole - winner[:, None], 0.0)
 
     def _present(self) -> Array:
         assert isinstance(self.relaxation, Greatest)
@@ -181,14 +180,13 @@ class Decided(Relaxed):
         return np.concatenate([lo, floor], 1)
 
 
-def can_decide(step: Any) -> bool:
-    """Whether a step has decisions: a kink, or a window whose floor, if it has one, is zero."""
+def decided(step: Step) -> Step:
+    """A step with decisions, if it can have some: a kink, or a window whose floor, if it has one, is zero."""
     if not isinstance(step, Relaxed):
-        return False
+        return step
     r = step.relaxation
-    if isinstance(r, Kink):
-        return True
-    return isinstance(r, Greatest) and (r.floor is None or not (r.floor.lo.any() or r.floor.hi.any()))
+    zero = isinstance(r, Greatest) and (r.floor is None or not (r.floor.lo.any() or r.floor.hi.any()))
+    return Decided(step) if zero or isinstance(r, Kink) else step
 
 
 class Walks:
@@ -198,7 +196,7 @@ class Walks:
         self.net, self.out, self.tick = net, net.graph.outputs[0], tick
         shape = net.graph.nodes[self.out].shape
         self.rows, self.thresholds = rows.reshape(-1, *shape), thresholds
-        self.steps: dict[int, Any] = {k: Decided(s) if can_decide(s) else s for k, s in net.steps.items()}
+        self.steps: dict[int, Any] = {k: decided(s) for k, s in net.steps.items()}
         self.dual = Dual(self.steps, net.boxes, net.inputs)
         self.relaxed = {k: s for k, s in self.steps.items() if isinstance(s, Relaxed) and k <= self.out}
         self.decided = {k: s for k, s in self.relaxed.items() if isinstance(s, Decided)}
@@ -218,11 +216,11 @@ class Walks:
                 if (b := leaves[r].betas.get((k, c, v))) is not None:
                     assert s.beta is not None
                     s.beta[d] = b
-        for k, s in self.relaxed.items():
-            ascent = _Ascent(s, len(leaves))
+        for k, step in self.relaxed.items():
+            ascent = _Ascent(step, len(leaves))
             for r, leaf in enumerate(leaves):
-                for name, v in leaf.parameters.get(k, {}).items():
-                    ascent.values[name][r] = v
+                for name, own in leaf.parameters.get(k, {}).items():
+                    ascent.values[name][r] = own
             ascents[k] = ascent
         return ascents
 
@@ -234,7 +232,7 @@ class Walks:
         """The proven value of each row less its threshold, rounded down."""
         found = self.dual.lower(self.out, self.rows[[leaf.case for leaf in leaves]], keep=True)
         with np.errstate(all="ignore"):
-            return np.nextafter(found - self.thresholds[[leaf.case for leaf in leaves]], -np.inf)
+            return np.asarray(np.nextafter(found - self.thresholds[[leaf.case for leaf in leaves]], -np.inf))
 
     # ---- bounding
 
@@ -248,7 +246,9 @@ class Walks:
         """Better bounds of leaves, in so many steps or until all are above zero; what was found is put into them."""
         ascents = self._set(leaves)
         rate = RATE
-        memory = {k: (np.zeros_like(s.beta), np.zeros_like(s.beta)) for k, s in self.decided.items() if s.beta is not None}
+        memory = {
+            k: (np.zeros_like(s.beta), np.zeros_like(s.beta)) for k, s in self.decided.items() if s.beta is not None
+        }
         scale: dict[int, Array] = {}
         for k in range(1, steps + 1):
             self.tick("steps", k, steps)
@@ -303,7 +303,9 @@ class Walks:
                     if rate and p in self.relaxed:
                         gathered = step.gathered(cells)
                         if ascents[p].values:
-                            ascents[p].move(step.relaxation.gradient(ascents[p].values, plus, minus, gathered), at, rate)
+                            ascents[p].move(
+                                step.relaxation.gradient(ascents[p].values, plus, minus, gathered), at, rate
+                            )
                         if isinstance(step, Decided) and step.beta is not None:
                             size = np.abs(a).reshape(rows, -1).max(1)[step.at_rows, None]
                             own = scale.setdefault(p, np.maximum(size, 1e-30))

@@ -52,7 +52,9 @@ class Condition:
         return Condition(tuple((c, -a) for c, a in self.terms), -self.threshold, not self.strict)
 
     def __str__(self) -> str:
-        left = " ".join(f"{'-' if a < 0 else '+'} {'' if abs(a) == 1 else f'{_number(abs(a))} '}y[{c}]" for c, a in self.terms)
+        left = " ".join(
+            f"{'-' if a < 0 else '+'} {'' if abs(a) == 1 else f'{_number(abs(a))} '}y[{c}]" for c, a in self.terms
+        )
         return f"{left.removeprefix('+ ') or '0'} {'<' if self.strict else '<='} {_number(self.threshold)}"
 
     def value(self, y: Sequence[Any]) -> Any:
@@ -75,6 +77,10 @@ class Condition:
         for c, a in self.terms:
             y[c] = float(a)
         return y
+
+
+def _factor(value: Fraction) -> str:
+    return "" if value == 1 else f"{_number(value)} "
 
 
 def _number(value: Fraction) -> str:
@@ -113,8 +119,8 @@ class Box:
     @staticmethod
     def of(*boxes: Interval) -> Box:
         """The ends of intervals, one after the other."""
-        flat = [[[_end(v) for v in getattr(b, side).reshape(-1).tolist()] for b in boxes] for side in ("lo", "hi")]
-        return Box(tuple(sum(flat[0], [])), tuple(sum(flat[1], [])))
+        lo, hi = (tuple(_end(v) for b in boxes for v in np.ravel(getattr(b, side)).tolist()) for side in ("lo", "hi"))
+        return Box(lo, hi)
 
     @cached_property
     def empty(self) -> bool:
@@ -251,7 +257,7 @@ class Property:
 
     @staticmethod
     def linear(row: Any, relation: str, threshold: Any) -> Property:
-        """row . y < threshold, or <=, > or >=, everywhere."""
+        """Row . y < threshold, or <=, > or >=, everywhere."""
         if relation not in RELATIONS:
             got = f"relation={shown(relation)}"
             raise ArgumentError("PR3", 'a relation among "<", "<=", ">" and ">="', got, "As in y < 3.", who="Property")
@@ -277,7 +283,7 @@ class Property:
 
     @property
     def boxes(self) -> list[Interval]:
-        """The boxes that it brings, each once, in float64, rounded outward; inputs that are one number are float32's."""
+        """The boxes that it brings, each once, in float64, rounded outward; inputs that are one number, to float32."""
         return [b.outward() for b in self.own_boxes]
 
     @property
@@ -293,7 +299,9 @@ class Property:
         y = output_cells(output)
         if len(y) != self.outputs:
             got = f"{len(y)} numbers"
-            raise ArgumentError("PR7", f"an output of {self.outputs} numbers", got, "One for each cell.", who="Property")
+            raise ArgumentError(
+                "PR7", f"an output of {self.outputs} numbers", got, "One for each cell.", who="Property"
+            )
         x = None if inputs is None else _flat(inputs)
         found: bool | None = True
         for c in self.cases:
@@ -339,7 +347,9 @@ class Property:
             return NotImplemented
         inputs = {self.inputs, other.inputs} - {None}
         if self.outputs != other.outputs or len(inputs) > 1:
-            need = f"a property of {self.outputs} output cells" + (f" and {self.inputs} inputs" if len(inputs) > 1 else "")
+            need = f"a property of {self.outputs} output cells" + (
+                f" and {self.inputs} inputs" if len(inputs) > 1 else ""
+            )
             got = f"one of {other.outputs}" + (f" and {other.inputs}" if len(inputs) > 1 else "")
             raise ArgumentError("PR4", need, got, "Both are to be about the same network.", who="Property")
         return next(iter(inputs), None)
@@ -356,7 +366,9 @@ class Property:
 
 def _bounded(cases: int) -> None:
     if cases > MOST_CASES:
-        raise ArgumentError("PR5", f"at most {MOST_CASES} cases", f"{cases}", "Ask in several properties.", who="Property")
+        raise ArgumentError(
+            "PR5", f"at most {MOST_CASES} cases", f"{cases}", "Ask in several properties.", who="Property"
+        )
 
 
 def _distinct(cases: Iterable[Case]) -> tuple[Case, ...]:

@@ -123,9 +123,13 @@ def _intervals(graph: Graph, box: Any) -> list[Interval]:
         ends = [np.asarray(e) for e in _ends(b)]
         if any(e.size != prod(n.shape) or (e.ndim != 1 and e.shape != n.shape) for e in ends):
             got = f"shape {ends[0].shape}"
-            raise ShapeError("PV2", f"a box of {n.name} of shape {n.shape}, or flat", got, "Shapes are part of a graph.")
+            raise ShapeError(
+                "PV2", f"a box of {n.name} of shape {n.shape}, or flat", got, "Shapes are part of a graph."
+            )
         if any(e.dtype.kind not in "fiu" or np.isnan(e.astype(np.float64)).any() for e in ends):
-            raise ArgumentError("PV2", f"floats as ends of {n.name}, none of them NaN", str(ends[0].dtype), "See ln.Interval.")
+            raise ArgumentError(
+                "PV2", f"floats as ends of {n.name}, none of them NaN", str(ends[0].dtype), "See ln.Interval."
+            )
         found.append(Interval.between(*(e.astype(np.float64).reshape(n.shape) for e in ends)))
     return found
 

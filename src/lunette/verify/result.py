@@ -119,5 +119,3 @@ def _decimal(value: Any) -> str:
     from decimal import Decimal
 
     return format(Decimal(float(value)), "f") if np.isfinite(value) else str(value)
-
-

@@ -12,7 +12,7 @@ import numpy as np
 
 from lunette.verify.leaves import Leaf, Walks
 
-STEPS: Final = 20
+STEPS: Final = 8
 TRIED: Final = 3
 """Candidates for a split whose children are bounded before one is taken."""
 

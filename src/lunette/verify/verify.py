@@ -1,7 +1,7 @@
-"""`ln.verify`: does a property hold everywhere in a box?
+"""`ln.verify`: whether a property holds everywhere in a box.
 
 An attack looks for a counterexample, along gradients of the compiled network; what it finds counts only if it is one in
-exact arithmetic. Then bounds: by intervals, by lines, by better lines, each only for the cases that are still open; then
+exact arithmetic. Then bounds: by intervals, by lines, by better lines, each only for the cases that are open. Then
 the box is split, on signs and winners, until all parts are refuted or the time is over.
 
 | rule | says                                                                                     |
@@ -16,14 +16,14 @@ the box is split, on signs and winners, until all parts are refuted or the time 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, error_context, shown
+from lunette.errors import ArgumentError, DTypeError, error_context, shown
 from lunette.graph.graph import Graph
 from lunette.graph.program import Program
-from lunette.number import Interval
 from lunette.relax.bounds import Network
 from lunette.relax.floats import Floats
 from lunette.relax.given import graph_of
@@ -39,9 +39,9 @@ from lunette.window import integer
 
 METHODS: Final = ("attack", "interval", "crown", "optimised", "auto")
 """Each goes farther than the one before it; "auto" splits, too."""
-QUICK: Final = (2, 15)
-"""Starts and steps of a first attack."""
-LONG: Final = (12, 100)
+QUICK: Final = (2, 15, 2)
+"""Starts, steps, and cases for each start, of a first attack."""
+LONG: Final = (12, 100, None)
 """Of the attack on what is not proven by lines."""
 OPTIMISED: Final = 40
 
@@ -189,19 +189,15 @@ class _Asked:
             if p.open:
                 self._further(p, attack)
 
-    def _attack(self, starts: int, steps: int) -> None:
+    def _attack(self, starts: int, steps: int, most: int | None) -> None:
         for p, attack in zip(self.proofs, self.attacks, strict=True):
             if attack is not None:
-                self._candidates(attack, attack.search(p.open, starts, steps))
+                self._candidates(attack, attack.search(p.open, starts, steps, most))
 
     def _candidates(self, attack: Attack, points: Any) -> None:
         """Raises _Found at the first candidate that is a counterexample."""
-        failed = 0
-        for x in points:
+        for x in islice(points, 5):  # rounding makes candidates of what is none: go on with bounds
             self._judge(attack.room, x)
-            failed += 1
-            if failed >= 5:  # rounding makes candidates of what is none: go on with bounds
-                return
 
     def _judge(self, room: Room, x: Point) -> None:
         """Rule: floats in the box, and a case that is met exactly; or, of executions in floats, by ours."""
@@ -301,7 +297,7 @@ class _Asked:
             reason = f"a counterexample, evaluated as {evaluated}"
         elif all(not p.open for p in self.proofs):
             status = "proved"
-            ways = ["split" if isinstance(h, Tree) and h.children else "optimised" if isinstance(h, Tree) else h for p in self.proofs for h in p.how]
+            ways = [_way(h) for p in self.proofs for h in p.how]
             reason = max(ways, key=("interval", "crown", "optimised", "split").index, default="no point is in question")
         elif not reason:
             reason = f"{self.method} does not decide it"
@@ -330,4 +326,8 @@ class _Asked:
         )
 
 
-assert LunetteError and Interval  # until certificates need them
+def _way(how: Any) -> str:
+    """How a case was refuted, in a word."""
+    if isinstance(how, Tree):
+        return "split" if how.children else "optimised"
+    return str(how)

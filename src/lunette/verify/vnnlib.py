@@ -1,8 +1,8 @@
 """A reader of VNNLIB 1.0: what the competitions' files say, and no more.
 
 A file declares constants X_0, X_1, ... (the cells of the inputs, in order, one input after the other) and Y_0, Y_1, ...
-(the cells of the output), and asserts conditions that a *counterexample* satisfies. So the property holds where no point
-satisfies them all.
+(the cells of the output), and asserts conditions that a *counterexample* satisfies. So the property holds where no
+point satisfies them all.
 
 | rule | says                                                                                                       |
 |------|------------------------------------------------------------------------------------------------------------|
@@ -260,9 +260,7 @@ def parse(text: str) -> Property:
     return _property(reader.sizes, [*bounds, *more], own, _product(several) if possible else [])
 
 
-def _property(
-    sizes: dict[str, int], bounds: list[Bound], own: list[Condition], rest: list[Conjunction]
-) -> Property:
+def _property(sizes: dict[str, int], bounds: list[Bound], own: list[Condition], rest: list[Conjunction]) -> Property:
     lo: list[Fraction | None] = [None] * sizes["X"]
     hi: list[Fraction | None] = [None] * sizes["X"]
     _meet(lo, hi, bounds)
@@ -297,7 +295,7 @@ def _split(atoms: Any) -> tuple[list[Bound], list[Condition], bool]:
         right = -whole.get(None, Fraction(0))
         letters = {letter for letter, _ in left}
         if not left:
-            possible = possible and (0 < right or (not strict and right == 0))
+            possible = possible and (right > 0 or (not strict and right == 0))
         elif letters == {"Y"}:
             conditions.append(Condition(tuple(sorted((k, a) for (_, k), a in left.items())), right, strict))
         elif len(left) == 1 and not strict:
