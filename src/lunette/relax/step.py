@@ -159,10 +159,14 @@ class Relaxed(Step):
         self.parameters: Parameters | None = None
         self.choose(None)
 
+    def lines_for(self, parameters: Parameters | None) -> Lines:
+        """The lines of these parameters."""
+        return self.relaxation.lines(parameters)
+
     def choose(self, parameters: Parameters | None) -> None:
         """Take the lines of these parameters."""
         self.parameters = parameters
-        self.lines: Lines = self.relaxation.lines(parameters)
+        self.lines: Lines = self.lines_for(parameters)
         error: Any = 0.0
         terms = 0
         for t, low, high, size in zip(self.relaxation.taps, self.lines.low, self.lines.high, self.sizes, strict=True):

@@ -77,25 +77,10 @@ class Decided(Relaxed):
     def _taps(self) -> int:
         return sum(v.shape[1] for v in self.base.lines.low)
 
-    def choose(self, parameters: Parameters | None) -> None:
+    def lines_for(self, parameters: Parameters | None) -> Lines:
         """The lines of these parameters, but at cells that are decided, where they are the operator."""
-        if not self.chosen:
-            super().choose(parameters)
-            return
-        relaxation, this = self.relaxation, self
-
-        class Here:
-            taps = relaxation.taps
-
-            @staticmethod
-            def lines(p: Parameters | None) -> Lines:
-                return this._overridden(relaxation.lines(p))
-
-        self.relaxation = Here()  # type: ignore[assignment]
-        try:
-            super().choose(parameters)
-        finally:
-            self.relaxation = relaxation
+        lines = super().lines_for(parameters)
+        return self._overridden(lines) if self.chosen else lines
 
     def _overridden(self, lines: Lines) -> Lines:
         def own(v: Array) -> Array:
@@ -245,7 +230,7 @@ class Walks:
     def improve(self, leaves: Sequence[Leaf], steps: int) -> None:
         """Better bounds of leaves, in so many steps or until all are above zero; what was found is put into them."""
         ascents = self._set(leaves)
-        rate = RATE
+        rate = RATE if not leaves[0].parameters else RATE / 4  # what is good already is not far from better
         memory = {
             k: (np.zeros_like(s.beta), np.zeros_like(s.beta)) for k, s in self.decided.items() if s.beta is not None
         }

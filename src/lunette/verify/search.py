@@ -12,7 +12,7 @@ import numpy as np
 
 from lunette.verify.leaves import Leaf, Walks
 
-STEPS: Final = 8
+STEPS: Final = 20
 TRIED: Final = 3
 """Candidates for a split whose children are bounded before one is taken."""
 
@@ -25,6 +25,8 @@ class Tree:
     node: int = -1
     cell: int = -1
     children: list[Tree] = field(default_factory=list)
+    proof: Any = None
+    """What the checker accepts for a part that is not split."""
 
     @property
     def leaves(self) -> list[Tree]:
@@ -42,19 +44,29 @@ class Tree:
 class Search:
     """Trees for the cases of one room that nothing simpler refutes."""
 
-    def __init__(self, walks: Walks, roots: Sequence[Leaf], look: Callable[[Leaf], None]) -> None:
+    def __init__(self, walks: Walks, look: Callable[[Leaf], None]) -> None:
         self.walks, self.look = walks, look
-        self.trees = [Tree(leaf) for leaf in roots]
         self.order = count()
         self.queue: list[tuple[float, int, Tree]] = []
-        self.leaves = len(self.trees)
+        self.leaves = 0
         self.stuck = ""
-        for t in self.trees:
-            self._push(t)
+
+    def add(self, root: Leaf) -> Tree:
+        """A case that is open, by what is known of it."""
+        tree = Tree(root)
+        self.leaves += 1
+        self._push(tree)
+        return tree
 
     def _push(self, tree: Tree) -> None:
         if tree.leaf.bound <= 0:
             heapq.heappush(self.queue, (tree.leaf.bound, next(self.order), tree))
+
+    def again(self, trees: Sequence[Tree]) -> None:
+        """Parts that are open after all: the checker does not follow."""
+        for t in trees:
+            t.leaf.bound = min(t.leaf.bound, 0.0)
+            self._push(t)
 
     @property
     def bound(self) -> float:

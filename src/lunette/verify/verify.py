@@ -15,7 +15,7 @@ the box is split, on signs and winners, until all parts are refuted or the time 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from lunette.relax.floats import Floats
 from lunette.relax.given import graph_of
 from lunette.verify import exact
 from lunette.verify.attack import Attack, Point
+from lunette.verify.certify import Certifier, Refuted, Unproven, made
 from lunette.verify.clock import Clock, TimeUp
 from lunette.verify.leaves import Leaf, Walks
 from lunette.verify.property import Property, inside, output_cells
@@ -116,6 +117,11 @@ class _Proofs:
         self.how: list[Any] = [None] * len(room.cases)
         """None, "interval", "crown", or a tree."""
         self.net: Network | None = None
+        self.walks: Walks | None = None
+        self.search: Search | None = None
+        self.search_of: dict[int, Tree] = {}
+        self.roots: dict[int, Leaf] = {}
+        """The whole box, with better lines, for each case that needs them."""
 
     @property
     def open(self) -> list[int]:
@@ -137,6 +143,17 @@ class _Proofs:
             if self.refutes(c, self.bound[c]):
                 self.how[c] = how
 
+    def reopen(self, cases: Sequence[int], parts: Sequence[Tree]) -> None:
+        """Cases that are open again: the bound of floats is no proof of the checker's."""
+        for c in cases:
+            self.how[c], self.bound[c] = None, min(self.bound[c], 0.0)
+        if parts:
+            assert self.search is not None
+            self.search.again(parts)
+            for c, tree in self.search_of.items():
+                if any(t.leaf.bound <= 0 for t in tree.leaves):
+                    self.how[c], self.bound[c] = None, min(self.bound[c], 0.0)
+
     def refutes(self, case: int, bound: float) -> bool:
         """Whether a bound refutes a case: its row is never as small as it would have to be."""
         return bound > 0
@@ -154,6 +171,7 @@ class _Asked:
         self.proofs = [_Proofs(r) for r in rooms]
         self.attacks: list[Attack | None] = []
         self.found: tuple[Point, str] | None = None
+        self.certificate: Any = None
         self.leaves = 0
         self.notes = tuple(dict.fromkeys(w for r in rooms if (w := r.box.moved(graph.inputs[0].dtype))))
         self.reason = ""
@@ -166,7 +184,9 @@ class _Asked:
         except _Found:
             pass
         except TimeUp:
-            self.reason = f"the time was over after {self.clock.seconds:.1f} s"
+            done = all(not p.open for p in self.proofs)
+            rest = ": bounds prove it, and a certificate is not ready" if done else ""
+            self.reason = f"the time was over after {self.clock.seconds:.1f} s{rest}"
         except KeyboardInterrupt:
             self.reason = "interrupted"
         except MemoryError:
@@ -185,9 +205,21 @@ class _Asked:
             return
         for p in self.proofs:
             self._bounds(p)
-        for p, attack in zip(self.proofs, self.attacks, strict=True):
-            if p.open:
-                self._further(p, attack)
+        certifier = None
+        while True:
+            for p, attack in zip(self.proofs, self.attacks, strict=True):
+                if p.open:
+                    self._further(p, attack)
+            if any(p.open for p in self.proofs):
+                return
+            with self.clock.phase("certificate"):
+                try:
+                    certifier = certifier or Certifier(self.graph, self.semantics, self.clock.tick)
+                except Unproven as why:
+                    self.reason = str(why)
+                    return
+                if self._certify(certifier):
+                    return
 
     def _attack(self, starts: int, steps: int, most: int | None) -> None:
         for p, attack in zip(self.proofs, self.attacks, strict=True):
@@ -231,7 +263,7 @@ class _Asked:
             p.take(rows, net._of_rows(p.room.rows[rows], out).lo, "crown")
             if not p.open or not net.moving[out]:
                 return
-            walks = self.walks = Walks(net, p.room.rows, p.room.thresholds, self.clock.tick)
+            walks = p.walks = Walks(net, p.room.rows, p.room.thresholds, self.clock.tick)
             rows = p.rows()
             for start in range(0, len(rows), many := walks.many()):
                 part = rows[start : start + many]
@@ -240,49 +272,69 @@ class _Asked:
 
     def _further(self, p: _Proofs, attack: Attack | None) -> None:
         """A longer attack, better lines, and splits."""
-        if attack is not None:
+        if attack is not None and not p.roots:
             with self.clock.phase("attack"):
                 self._candidates(attack, attack.search(p.open, *LONG))
         net = p.net
         if self.level < 3 or net is None or not net.moving[net.graph.outputs[0]]:
             return
-        walks = Walks(net, p.room.rows, p.room.thresholds, self.clock.tick)
-        roots = {c: Leaf(p.row[c], (), float(p.bound[c])) for c in p.open}
+        walks = p.walks = p.walks or Walks(net, p.room.rows, p.room.thresholds, self.clock.tick)
         with self.clock.phase("optimised"):
-            cases = list(roots)
+            cases = [c for c in p.open if c not in p.roots]
+            p.roots.update({c: Leaf(p.row[c], (), float(p.bound[c])) for c in cases})
             for start in range(0, len(cases), many := walks.many()):
                 part = cases[start : start + many]
                 try:
-                    walks.improve([roots[c] for c in part], OPTIMISED)
+                    walks.improve([p.roots[c] for c in part], OPTIMISED)
                 finally:
                     for c in part:
-                        p.bound[c] = max(p.bound[c], roots[c].bound)
-                        if roots[c].bound > 0:
-                            p.how[c] = Tree(roots[c])
+                        p.bound[c] = max(p.bound[c], p.roots[c].bound)
+                        if p.roots[c].bound > 0:
+                            p.how[c] = Tree(p.roots[c])
         if self.level < 4 or not p.open:
             return
         with self.clock.phase("split"):
-            self._split(p, walks, {c: roots[c] for c in p.open}, attack)
+            self._split(p, walks, attack)
 
-    def _split(self, p: _Proofs, walks: Walks, roots: dict[int, Leaf], attack: Attack | None) -> None:
+    def _split(self, p: _Proofs, walks: Walks, attack: Attack | None) -> None:
         def look(leaf: Leaf) -> None:
             if attack is None or not leaf.corner:
                 return
-            case = next(c for c in roots if leaf.case in p.room.places[c])
+            case = next(c for c in p.search_of if leaf.case in p.room.places[c])
             x = attack.inside(leaf.corner)
             self._candidates(attack, attack.descend(x, case, 5))
 
-        search = Search(walks, list(roots.values()), look)
-        before = self.leaves
+        search = p.search = p.search or Search(walks, look)
+        for c in p.open:
+            if c not in p.search_of:
+                p.roots[c].bound = min(p.roots[c].bound, 0.0)
+                p.search_of[c] = search.add(p.roots[c])
+        before = search.leaves
         try:
             search.run()
         finally:
-            self.leaves = before + search.leaves
-            for c, tree in zip(roots, search.trees, strict=True):
+            self.leaves += search.leaves - before
+            for c, tree in p.search_of.items():
                 p.bound[c] = min((t.leaf.bound for t in tree.leaves), default=np.inf)
-                if all(t.leaf.bound > 0 for t in tree.leaves):
-                    p.how[c] = tree
+                p.how[c] = tree if all(t.leaf.bound > 0 for t in tree.leaves) else None
         self.reason = search.stuck
+
+    def _certify(self, certifier: Certifier) -> bool:
+        """Whether the checker's arithmetic proves what was proven in floats; what it does not follow is open again."""
+        cases, complete = [], True
+        for p in self.proofs:
+            assert p.net is not None
+            try:
+                cases += certifier.cases(p.room, p.net, p.how, p.row, p.walks)
+            except Refuted as less:
+                complete = False
+                p.reopen(less.cases, less.parts)
+            except Unproven as why:
+                self.reason = str(why)
+                return True
+        if complete:
+            self.certificate = made(certifier.net, cases, self.semantics)
+        return complete
 
     # ---- the answer
 
@@ -295,8 +347,8 @@ class _Asked:
             x, evaluated = self.found
             status, counterexample, output = "disproved", x[0] if len(x) == 1 else tuple(x), self.program(*x)
             reason = f"a counterexample, evaluated as {evaluated}"
-        elif all(not p.open for p in self.proofs):
-            status = "proved"
+        elif all(not p.open for p in self.proofs) and self.certificate is not None:
+            status, certificate = "proved", self.certificate
             ways = [_way(h) for p in self.proofs for h in p.how]
             reason = max(ways, key=("interval", "crown", "optimised", "split").index, default="no point is in question")
         elif not reason:
