@@ -208,7 +208,9 @@ class _Asked:
         certifier = None
         while True:
             for p, attack in zip(self.proofs, self.attacks, strict=True):
-                if p.open:
+                if p.open and p.walks is None and self.level >= 2:
+                    self._lines(p)
+                if p.open and self.level >= 2:
                     self._further(p, attack)
             if any(p.open for p in self.proofs):
                 return
@@ -246,7 +248,7 @@ class _Asked:
     # ---- proofs
 
     def _bounds(self, p: _Proofs) -> None:
-        """Intervals, and lines."""
+        """By intervals."""
         floats = Floats(self.graph.nodes[self.graph.outputs[0]].dtype) if self.semantics == "float" else None
         with self.clock.phase("interval"):
             self.clock.tick("interval", 0, 1)
@@ -254,14 +256,17 @@ class _Asked:
             net = p.net = Network(self.graph, given, self.memory, self.clock.tick, floats)
             net.enclose()
             p.take(p.rows(), net._of_rows(p.room.rows[p.rows()], net.graph.outputs[0]).lo, "interval")
-        if self.level < 2 or not p.open:
-            return
+
+    def _lines(self, p: _Proofs) -> None:
+        """By lines."""
+        net = p.net
+        assert net is not None
         with self.clock.phase("crown"):
             net.relax()
             out = net.graph.outputs[0]
             rows = p.rows()
             p.take(rows, net._of_rows(p.room.rows[rows], out).lo, "crown")
-            if not p.open or not net.moving[out]:
+            if not net.moving[out]:
                 return
             walks = p.walks = Walks(net, p.room.rows, p.room.thresholds, self.clock.tick)
             rows = p.rows()
@@ -275,10 +280,9 @@ class _Asked:
         if attack is not None and not p.roots:
             with self.clock.phase("attack"):
                 self._candidates(attack, attack.search(p.open, *LONG))
-        net = p.net
-        if self.level < 3 or net is None or not net.moving[net.graph.outputs[0]]:
+        walks = p.walks
+        if self.level < 3 or walks is None:
             return
-        walks = p.walks = p.walks or Walks(net, p.room.rows, p.room.thresholds, self.clock.tick)
         with self.clock.phase("optimised"):
             cases = [c for c in p.open if c not in p.roots]
             p.roots.update({c: Leaf(p.row[c], (), float(p.bound[c])) for c in cases})
