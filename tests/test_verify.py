@@ -91,7 +91,7 @@ def test_conjunctions_and_disjunctions_of_random_networks() -> None:
         second = ln.Property.linear([0, 1], ">", Fraction(int(rng.integers(-8, 8)), 8))
         for p in (first & second, first | second, ~first):
             graph, v = asked(layers, box, p, timeout=1.0)
-            points = [np.float32([[a / 4, b / 4]]) for a in range(-4, 5) for b in range(-4, 5)]
+            points = [np.array([[a / 4, b / 4]], np.float32) for a in range(-4, 5) for b in range(-4, 5)]
             if v.status == "proved":
                 certified(graph, v, box)
                 assert all(p.holds(graph.eval(x, number=Fraction)) for x in points)
@@ -101,12 +101,12 @@ def test_conjunctions_and_disjunctions_of_random_networks() -> None:
 
 def planted() -> tuple[list[Layer], ln.Interval]:
     """y[0] = 1 but near one point, where it falls to 0: a dent of radius 1/64 in a plain of radius 1."""
-    w = np.float32([[64, 0], [-64, 0], [0, 64], [0, -64]])
-    centre = np.float32([[0.25, -0.5]])
+    w = np.array([[64, 0], [-64, 0], [0, 64], [0, -64]], np.float32)
+    centre = np.array([[0.25, -0.5]], np.float32)
     b = (-(w @ centre[0])).astype(np.float32)
     first = Layer(w, b, True)  # the distance from the point, cell by cell, in units of 1/64
-    second = Layer(np.float32([[-1, -1, -1, -1]]), np.float32([1]), True)
-    last = Layer(np.float32([[-1], [0]]), np.float32([1, 0]), False)
+    second = Layer(np.array([[-1, -1, -1, -1]], np.float32), np.array([1], np.float32), True)
+    last = Layer(np.array([[-1], [0]], np.float32), np.array([1, 0], np.float32), False)
     return [first, second, last], ln.Interval(np.full((1, 2), -1, np.float32), np.ones((1, 2), np.float32))
 
 
@@ -122,7 +122,7 @@ def test_a_planted_counterexample_is_found_or_nothing_is_claimed() -> None:
 
 def test_semantics_of_floats() -> None:
     """A margin of one in a billion holds for the real function, not for every execution; a wide one holds for both."""
-    w = np.float32([[0.1] * 40])
+    w = np.array([[0.1] * 40], np.float32)
     graph = ln.trace(lambda x: ln.linear(ln.relu(x), w), np.zeros((1, 40), np.float32))
     box = ln.Interval(np.full((1, 40), 0.5, np.float32), np.ones((1, 40), np.float32))
     exact = 40 * Fraction(float(np.float32(0.1))) / 2
@@ -172,7 +172,7 @@ def test_a_changed_certificate_is_refused_or_still_true() -> None:
             lo, hi = [float(a) for a, _ in ends], [float(b) for _, b in ends]
             for claim in claims:
                 ((row, t, strict),) = claim
-                exact = least(layers, lo, hi, [row.get(0, Fraction(0)), row.get(1, Fraction(0))])[0]  # type: ignore[list-item]
+                exact = least(layers, lo, hi, [row.get(0, Fraction(0)), row.get(1, Fraction(0))])[0]
                 assert exact > t or (strict and exact == t)
 
 

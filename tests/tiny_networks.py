@@ -76,7 +76,8 @@ def random_layers(rng: np.random.Generator, coarse: bool) -> list[Layer]:
     layers, wide = [], 2
     for _ in range(int(rng.integers(1, 3))):
         n = int(rng.integers(2, 5))
-        pool, windows = None, ()
+        pool: tuple[int, int, int] | None = None
+        windows: tuple[tuple[int, ...], ...] = ()
         out = n
         if rng.random() < 0.7:
             kernel = int(rng.integers(2, min(n, 3) + 1))
