@@ -19,6 +19,10 @@ from lunette.arithmetic.error import ulps as ulps
 from lunette.array import jvp_of as _jvp_of
 from lunette.array import output_shape as output_shape
 from lunette.array import vjp_of as _vjp_of
+from lunette.certificate.certificate import Certificate as Certificate
+from lunette.certificate.certificate import CertificateError as CertificateError
+from lunette.certificate.certificate import Checked as Checked
+from lunette.certificate.certificate import check as check
 from lunette.dialects import diff as diff
 from lunette.errors import ArgumentError as ArgumentError
 from lunette.errors import DTypeError as DTypeError
@@ -162,6 +166,9 @@ global_max_pool_jvp, global_max_pool_vjp = (
 __all__ = [
     "ArgumentError",
     "Bounds",
+    "Certificate",
+    "CertificateError",
+    "Checked",
     "DTypeError",
     "Dual",
     "Explanation",
@@ -188,6 +195,7 @@ __all__ = [
     "avg_pool_vjp",
     "batch_norm",
     "bounds",
+    "check",
     "broadcast_to",
     "concat",
     "conform",

@@ -5,9 +5,9 @@
 GRAPH is a file that lunette's Graph.save wrote, with its constants beside it; SPEC is a VNNLIB file. Exit status 0: no
 input satisfies SPEC; 1: refused; 3: without SPEC, a statement was proven, and is printed.
 
-All numbers are integers. The end n of a box and the coefficient n of a cell mean n/2^bits, a total n means n/4^bits;
-the certificate chooses `bits`. What is rounded is rounded towards the weaker statement. For coefficients a_k of the
-nodes h_k, from a row c at the output back to the inputs, and any coefficients g_(k,p) of what node k reads,
+All numbers are integers: the end n of a box and the coefficient n of a cell mean n/2^bits, a total n means n/4^bits. What
+is rounded is rounded towards the weaker statement. For coefficients a_k of the nodes h_k, from a row c at the output back
+to the inputs, and any coefficients g_(k,p) of what node k reads,
 
     c . h_out  =  a_in . x  +  sum over k of [ a_k . h_k - sum over p of g_(k,p) . h_p ],   a_p = sum over k of g_(k,p),
 
@@ -24,23 +24,21 @@ import re
 import struct
 import sys
 import zipfile
+from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, chain, product
-from math import isfinite, lcm, prod
-from operator import add, mul, sub
+from itertools import chain, product
+from math import lcm, prod
+from operator import add, sub
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 Shape = tuple[int, ...]
 Options = dict[str, Any]
 Tap = tuple[int, int]  # a node and a cell of it
-Coefficients = dict[int, list[Any]]  # by cell: one number for every row of a walk; zeros of cells that are not there
-MAGIC: Final = b"lunette certificate 1\n"
 MOST: Final = 1 << 24  # cells of a node, and of all its windows
-MOST_WORK: Final = 1 << 33  # coefficients in all walks together
+MOST_WORK: Final = 1 << 34  # coefficients in all walks together
 MOST_SPLITS: Final = 512  # above one another
-ROWS: Final = 64  # of one walk
 UNIT: Final = 20  # slopes are multiples of 2^-20
 FLOATS: Final = {"f32": (24, 149, 128), "f64": (53, 1074, 1024)}  # bits; the least is 2^-..., all are below 2^...
 ZERO: Final = -1  # the number of a node that is zero
@@ -60,33 +58,31 @@ def down(q: Fraction, bits: int) -> int:
     return (q.numerator << bits) // q.denominator
 
 
-# ---- windows, as lists by output cell: the (kernel cell, input cell) pairs that it reads, and how many count as inside
-
-Windows = list[tuple[list[tuple[int, int]], int]]
+# ---- cells: windows are lists, by output cell, of the input cells of the kernel's cells, None where there is padding
 
 
-def slide(n: int, k: int, s: int, d: int, lo: int, hi: int, ceil: Any) -> Windows:
-    """Output o and kernel cell j read cell o*s - lo + j*d; with ceil, one window more if it begins on data or lo."""
+def slide(n: int, k: int, s: int, d: int, lo: int, hi: int, ceil: bool) -> list[Any]:
+    """Output o reads o*s - lo and every d-th behind it, up to the end of hi; with ceil, one more that begins before hi."""
     room = n + lo + hi - (k - 1) * d - 1
-    m = room // s + 1 + bool(ceil and room % s and (room // s + 1) * s < n + lo)
-    need(min(k, s, d, m) >= 1 and min(lo, hi, room) >= 0 and m * k <= MOST, "windows that fit into their input")
-    at = [[(j, o * s - lo + j * d) for j in range(k)] for o in range(m)]
-    return [([(j, i) for j, i in w if 0 <= i < n], sum(i < n + hi for _, i in w)) for w in at]
+    need(min(k, s, d) >= 1 and min(lo, hi) >= 0 and n + lo + hi <= MOST, "windows of a possible size")
+    m = room // s + 1 + (ceil and room % s > 0 and (room // s + 1) * s < n + lo)
+    need(m >= 1, "windows that fit into their input")
+    reads = [range(o * s - lo, min(o * s - lo + (k - 1) * d + 1, n + hi), d) for o in range(m)]
+    return [[i if 0 <= i < n else None for i in own] for own in reads]
 
 
-def turn(n: int, k: int, s: int, d: int, lo: int, hi: int, more: int) -> Windows:
+def turn(n: int, k: int, s: int, d: int, lo: int, hi: int, more: int) -> list[Any]:
     """Transposed: input i and kernel cell j add to output i*s - lo + j*d; there are `more` outputs at the end."""
     m = (n - 1) * s - lo - hi + (k - 1) * d + 1 + more
     need(min(n, k, s, d, m) >= 1 and min(lo, hi, more) >= 0 and more < max(s, d) and m * k <= MOST, "windows that fit")
-    at = [[(j, divmod(o + lo - j * d, s)) for j in range(k)] for o in range(m)]
-    return [([(j, i) for j, (i, rest) in w if rest == 0 and 0 <= i < n], 0) for w in at]
+    reads = [[divmod(o + lo - j * d, s) for j in range(k)] for o in range(m)]
+    return [[i if rest == 0 and 0 <= i < n else None for i, rest in own] for own in reads]
 
 
-def bins(n: int, m: int) -> Windows:
-    """Adaptive bins; one bin is all of the axis."""
-    need(n >= 1 and 1 <= m and m * n <= MOST, "bins of cells")
-    ends = [(o * n // m, -(-(o + 1) * n // m)) for o in range(m)]
-    return [([(0, i) for i in range(a, b)], b - a) for a, b in ends]
+def bins(n: int, m: int) -> list[Any]:
+    """Adaptive: m windows over n cells; one of them is global."""
+    need(n >= 1 and m >= 1 and m * n <= MOST, "bins of cells")
+    return [list(range(o * n // m, -(-(o + 1) * n // m))) for o in range(m)]
 
 
 def per_axis(value: Any, d: int) -> Shape:
@@ -95,323 +91,325 @@ def per_axis(value: Any, d: int) -> Shape:
     return many
 
 
-def axes_of(o: Options, kernel: Shape, space: Shape, stride: Any, turned: bool) -> list[Windows]:
+def axes_of(o: Options, kernel: Shape, space: Shape, stride: Any, turned: bool) -> list[Any]:
     """The windows on each axis, from the options of an operator."""
-    d, pads, found = len(kernel), o.get("padding", 0), []
-    step, apart, extra = per_axis(stride, d), per_axis(o.get("dilation", 1), d), per_axis(o.get("output_padding", 0), d)
-    word, pairs = (pads, 0) if isinstance(pads, str) else ("valid", pads)
-    if not isinstance(pairs, tuple) or not any(isinstance(p, tuple) for p in pairs):
-        pairs = [(p, p) for p in per_axis(pairs, d)]
-    need(word in ("valid", "same", "same_lower") and min((1, *step)) == 1, "padding that there is, and strides >= 1")
-    for n, k, s, a, pair, more in zip(space, kernel, step, apart, pairs, extra, strict=True):
+    word, pads, found = "valid", o.get("padding", 0), []
+    if isinstance(pads, str):
+        word, pads = pads, 0
+    if not isinstance(pads, tuple) or not any(isinstance(p, tuple) for p in pads):
+        pads = [(p, p) for p in per_axis(pads, len(kernel))]
+    need(word in ("valid", "same", "same_lower"), "padding that there is")
+    many = (per_axis(v, len(kernel)) for v in (stride, o.get("dilation", 1), o.get("output_padding", 0)))
+    for n, k, pair, s, d, more in zip(space, kernel, pads, *many, strict=True):
         (lo, hi), ceil = per_axis(pair, 2), o.get("ceil_mode", False)
         if word != "valid":  # as many windows as strides; an odd cell goes to the end, or to the start
-            total = (k - 1) * a + 1 - (s if turned else n - (-(-n // s) - 1) * s)
-            lo, hi, ceil, more = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2, False, max(more, -total)
-            lo, hi = (hi, lo) if word == "same_lower" else (lo, hi)
-        found.append(turn(n, k, s, a, lo, hi, more) if turned else slide(n, k, s, a, lo, hi, ceil))
+            total = (k - 1) * d + 1 - (s if turned else n - (-(-n // s) - 1) * s)
+            lo, ceil, more = max(total, 0) // 2, False, max(more, -total)
+            lo, hi = (lo, max(total, 0) - lo) if word == "same" else (max(total, 0) - lo, lo)
+        found.append(turn(n, k, s, d, lo, hi, more) if turned else slide(n, k, s, d, lo, hi, ceil))
     return found
 
 
-def windows(axes: list[Windows], kernel: Shape, space: Shape) -> Windows:
+def windows(axes: list[Any], space: Shape) -> list[Any]:
     """All axes together, with flat cells."""
-    need(prod(sum(len(w) + 1 for w, _ in a) for a in axes) <= MOST, "windows of a possible size")
+    need(prod(sum(len(w) + 1 for w in axis) for axis in axes) <= MOST, "windows of a possible size")
     found = []
     for o in product(*axes):
-        pairs = [(0, 0)]
-        for (taps, _), size, n in zip(o, kernel, space, strict=True):
-            pairs = [(k * size + j, i * n + c) for k, i in pairs for j, c in taps]
-        found.append((pairs, prod(inside for _, inside in o)))
+        flat: list[Any] = [0]
+        for some, n in zip(o, space, strict=True):
+            flat = [None if f is None or i is None else f * n + i for f in flat for i in some]
+        found.append(flat)
     return found
 
 
 def strides(shape: Shape) -> list[int]:
-    return list(accumulate(shape[:0:-1], mul, initial=1))[::-1] if shape else []
+    return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def cells(sizes: Any, steps: Any, first: int = 0) -> list[int]:
-    """first + the sum of index*step, for every index below the sizes, row by row."""
+    """The sum of index*step and first, for every index below the sizes, row by row."""
     found = [first]
     for n, s in zip(sizes, steps, strict=True):
-        need(len(found) * n <= MOST, "arrays of a possible size")
         found = [c + j * s for c in found for j in range(n)]
     return found
 
 
-def spread(shape: Shape, to: Shape) -> list[int]:
-    """The cell of `shape` that each cell of `to` is, as broadcasting has it."""
-    own = (1,) * (len(to) - len(shape)) + shape
-    need(all(n in (1, m) for n, m in zip(own, to, strict=True)), f"a shape that broadcasts to {to}")
-    return cells(to, [0 if n == 1 else s for n, s in zip(own, strides(own), strict=True)])
+# ---- what the lines of a graph compute
 
 
-# ---- what nodes compute
+class Array(NamedTuple):
+    """What a line is: cells of nodes. Operators that only move cells make no nodes."""
+
+    shape: Shape
+    taps: list[Tap]
 
 
 @dataclass(eq=False)
 class Node:
-    """Without sums and taps: an input, or a constant with a value, integers over a denominator.
+    """An input; a constant, with numbers; maxima of taps; or sums of (node, cells, weights), divided.
 
-    Else, by output cell, (taps, weights) of a sum that is divided by the denominator, whose terms an execution in
-    floats rounds so many times; or the taps of a maximum.
+    Executions in floats round each term of a sum so many times.
     """
 
-    shape: Shape
-    value: Any = None
+    size: int
+    numbers: list[Fraction] | None = None
+    taps: Any = None
     sums: Any = None
     denominator: int = 1
     roundings: int = 0
-    taps: Any = None
     at: int = ZERO
     dtype: str = "f32"
-
-    def __post_init__(self) -> None:
-        self.size, self.reach = prod(self.shape), 0
-        need(all(len(v) == self.size for v in (self.sums, self.taps) if v is not None), "as many results as cells")
+    sources: frozenset[int] = frozenset()
 
 
-def linear(shape: Shape, terms: Any, denominator: int = 1, roundings: int = 0) -> Node:
-    return Node(shape, None, terms, denominator, roundings)
+def spread(x: Array, to: Shape) -> Array:
+    """As broadcasting has it."""
+    own = (1,) * (len(to) - len(x.shape)) + x.shape
+    need(all(n in (1, m) for n, m in zip(own, to, strict=True)), f"a shape that broadcasts to {to}")
+    return Array(
+        to, [x.taps[c] for c in cells(to, [0 if n == 1 else s for n, s in zip(own, strides(own), strict=True)])]
+    )
 
 
-def moves(name: str, x: Any, to: Shape, o: Options) -> list[int | None]:
-    """The cell of x that each cell is; None for padding."""
-    own, rank = strides(x.shape), len(x.shape)
-    if name in ("reshape", "stop_gradient"):
-        return list(range(x.size))
-    if name == "transpose":
-        order = [a % rank for a in o.get("axes") or range(rank)[::-1]]
-        need(sorted(order) == list(range(rank)) and to == tuple(x.shape[a] for a in order), "every axis once")
-        return cells(to, [own[a] for a in order])
-    if name == "broadcast_to":
-        return spread(x.shape, to)
-    if name == "slice":
-        every = o.get("step") or (None,) * len(o["start"])
-        cuts = [range(n)[a:b:s] for n, a, b, s in zip(x.shape, o["start"], o["stop"], every, strict=False)]
-        need(all(c.step >= 1 for c in cuts) and len(o["start"]) == len(o["stop"]) == len(every), "slices of axes")
-        cuts += [range(n) for n in x.shape[len(cuts) :]]
-        need(to == tuple(map(len, cuts)), "the shape of the slice")
-        return cells(to, [c.step * s for c, s in zip(cuts, own)], sum(c.start * s for c, s in zip(cuts, own)))
-    pads, every = o["padding"], o.get("step") or (1,) * rank
-    pads = pads if isinstance(pads, tuple) else ((pads, pads),) * rank
-    sizes = [lo + hi + ((n - 1) * s + 1 if n else 0) for n, (lo, hi), s in zip(x.shape, pads, every, strict=True)]
-    need(to == tuple(sizes) and min((0, *chain(*pads), *(s - 1 for s in every))) == 0, "the shape of the padding")
-    found: list[int | None] = [None] * prod(to)
-    first = sum(lo * s for (lo, _), s in zip(pads, strides(to), strict=True))
-    for i, c in enumerate(cells(x.shape, map(mul, strides(to), every), first)):
-        found[c] = i
-    return found
+def turned(x: Array, axes: Any) -> Array:
+    """The axes in another order."""
+    order = [range(len(x.shape))[a] for a in axes]
+    need(sorted(order) == list(range(len(x.shape))), "every axis once")
+    to, own = tuple(x.shape[a] for a in order), strides(x.shape)
+    return Array(to, [x.taps[c] for c in cells(to, [own[a] for a in order])])
 
 
-def matmul(x: Any, y: Any, o: Options) -> tuple[Any, int, int]:
-    """z[.., i, j] = sum over r of x[.., i, r] * y[.., r, j]; of turned operands, the last two axes are exchanged."""
-    (m, k), (k2, n) = (v.shape[:-3:-1] if o.get(t) else v.shape[-2:] for v, t in ((x, "turn_x"), (y, "turn_y")))
-    need(k == k2 and x.shape[:-2] == y.shape[:-2] and len(x.shape) == len(y.shape), "matrices that go together")
-    terms = []
-    for b, i, j in product(range(prod(x.shape[:-2])), range(m), range(n)):
-        left = [b * m * k + (r * m + i if o.get("turn_x") else i * k + r) for r in range(k)]
-        right = [b * k * n + (j * k + r if o.get("turn_y") else r * n + j) for r in range(k)]
-        terms.append(weighted(x, left, y, right) if y.value else weighted(y, right, x, left))
-    return terms, (y.value or x.value)[1], k + 1
+def cut(x: Array, o: Options) -> Array:
+    """Slices."""
+    every, own = o.get("step") or (None,) * len(o["start"]), strides(x.shape)
+    some = [slice(*ends) for ends in zip(o["start"], o["stop"], every, strict=True)]
+    some += [slice(None)] * (len(x.shape) - len(some))
+    kept = [range(n)[part] for n, part in zip(x.shape, some, strict=True)]
+    need(all(k.step >= 1 for k in kept), "steps >= 1")
+    first, steps = (
+        sum(k.start * s for k, s in zip(kept, own, strict=True)),
+        [k.step * s for k, s in zip(kept, own, strict=True)],
+    )
+    return Array(tuple(map(len, kept)), [x.taps[c] for c in cells(map(len, kept), steps, first)])
 
 
-def weighted(x: Any, ins: list[int], w: Any, own: list[int]) -> tuple[Any, Any]:
-    need(w.value and not x.value, "one constant among the factors")
-    return [(x.at, i) for i in ins], [w.value[0][i] for i in own]
+def padded(x: Array, o: Options, fill: Tap) -> Array:
+    """Cells around x, and step - 1 of them between its own."""
+    pads, every = o.get("padding", ()), o.get("step") or (1,) * len(x.shape)
+    pads = pads if isinstance(pads, tuple) else ((pads, pads),) * len(x.shape)
+    need(min((0, *chain(*pads), *(s - 1 for s in every))) == 0, "padding >= 0")
+    to = tuple(p + q + ((n - 1) * s + 1 if n else 0) for n, (p, q), s in zip(x.shape, pads, every, strict=True))
+    need(prod(to) <= MOST, "arrays of a possible size")
+    first = sum(p * s for (p, _), s in zip(pads, strides(to), strict=True))
+    outs = cells(x.shape, [s * k for s, k in zip(strides(to), every, strict=True)], first)
+    places = dict(zip(outs, x.taps, strict=True))
+    return Array(to, [places.get(c, fill) for c in range(prod(to))])
 
 
-def conv(x: Any, w: Any, b: Any, o: Options, turned: bool) -> tuple[Any, int, int]:
-    """Convolutions, or transposed ones, whose weights are (inputs, outputs of a group, *kernel)."""
-    need(w.value, "constant weights of a convolution")
-    d, groups, kernel, (table, den) = len(w.shape) - 2, o.get("groups", 1), w.shape[2:], w.value
+def joined(xs: list[Array], axis: int) -> Array:
+    """One after the other along an axis: along the first, after it was turned there."""
+    order = [axis := range(len(xs[0].shape))[axis], *(a for a in range(len(xs[0].shape)) if a != axis)]
+    fronts = [turned(x, order) for x in xs]
+    need(len({x.shape[1:] for x in fronts}) == 1, "shapes that join")
+    whole = Array((sum(x.shape[0] for x in fronts), *fronts[0].shape[1:]), list(chain(*(x.taps for x in fronts))))
+    return turned(whole, [order.index(a) for a in range(len(order))])
+
+
+def conv(x: Array, w: Array, o: Options, back: bool) -> tuple[Shape, list[tuple[list[int], list[int]]]]:
+    """By output cell, the cells of x and w that are multiplied; of transposed ones, w is (in, out of a group, *kernel)."""
+    d, groups, kernel = len(w.shape) - 2, o.get("groups", 1), w.shape[2:]
     lead, (channels, *space) = x.shape[: len(x.shape) - d - 1], x.shape[len(x.shape) - d - 1 :]
-    ins, outs = channels // groups, w.shape[1] if turned else w.shape[0] // groups  # of one group
-    shape = (ins * groups, outs, *kernel) if turned else (outs * groups, ins, *kernel)
-    need(w.shape == shape and channels == ins * groups and (not b or b.shape == (outs * groups,)), "equal channels")
-    found = windows(axes_of(o, kernel, tuple(space), o.get("stride", 1), turned), kernel, tuple(space))
-    area, volume, terms = prod(space), prod(kernel), []
+    ins, outs = channels // groups, w.shape[1] if back else w.shape[0] // groups  # of one group
+    need(w.shape[:2] == ((channels, outs) if back else (outs * groups, ins)) and channels == ins * groups, "channels")
+    axes = axes_of(o, kernel, tuple(space), o.get("stride", 1), back)
+    found = [[(k, i) for k, i in enumerate(own) if i is not None] for own in windows(axes, tuple(space))]
+    terms, area, volume = [], prod(space), prod(kernel)
     for n, g in product(range(prod(lead)), range(groups)):
         some = [(n * channels + g * ins + j) * area for j in range(ins)]
-        reads = [[(x.at, first + i) for first in some for _, i in pairs] for pairs, _ in found]
-        for c in range(g * outs, g * outs + outs):
-            base = [((g * ins + j) * outs + c % outs if turned else c * ins + j) * volume for j in range(ins)]
-            weights = {tuple(k for k, _ in pairs): None for pairs, _ in found}
-            weights = {taps: [table[first + k] for first in base for k in taps] + [den] * bool(b) for taps in weights}
-            own = [(b.at, c)] if b else []
-            terms += [
-                (read + own, weights[tuple(k for k, _ in pairs)]) for read, (pairs, _) in zip(reads, found, strict=True)
-            ]
-    return terms, den, ins * max((len(pairs) for pairs, _ in found), default=0) + 1
+        reads = [[first + i for first in some for _, i in pairs] for pairs in found]
+        for c in range(outs):
+            base = [((g * ins + j) * outs + c if back else (g * outs + c) * ins + j) * volume for j in range(ins)]
+            terms += [(r, [b + k for b in base for k, _ in pairs]) for r, pairs in zip(reads, found, strict=True)]
+    return (*lead, outs * groups, *map(len, axes)), terms
 
 
-def pools(name: str, x: Any, o: Options) -> tuple[list[list[int]], list[Fraction]]:
-    """The cells that output cells read, and what averages divide by."""
-    rank = len(x.shape)
-    if "pool" not in name:
-        given = o.get("axis") if o.get("axis") is not None else tuple(range(rank))
-        folded = {range(rank)[a] for a in (given if isinstance(given, tuple) else (given,))}
-        kept = tuple(1 if a in folded else n for a, n in enumerate(x.shape))
-        taps: list[list[int]] = [[] for _ in range(prod(kept))]
-        for i, c in enumerate(spread(kept, x.shape)):
-            taps[c].append(i)
-        return taps, [Fraction(1 if name == "sum" else len(t)) for t in taps]
+def pooled(x: Array, o: Options, dtype: str) -> tuple[Shape, list[list[Tap]], list[Fraction]]:
+    """By output cell, the cells in its window, and what an average divides by."""
     first, d = o.get("kernel", o.get("output_size", 1)), o.get("spatial")
-    d = len(first) if isinstance(first, tuple) else rank - 2 if d is None else d
-    need(0 <= d < rank and not o.get("return_indices"), "axes of a pool, and no indices")
-    space, many = x.shape[rank - d :], first if isinstance(first, tuple) else (first,) * d
+    d = len(first) if isinstance(first, tuple) else len(x.shape) - 2 if d is None else d
+    need(0 <= d <= len(x.shape) and not o.get("return_indices"), "axes of a pool, and no indices")
+    lead, space = x.shape[: len(x.shape) - d], x.shape[len(x.shape) - d :]
+    many = first if isinstance(first, tuple) else (first,) * d
     if "kernel" in o:
         axes = axes_of(o, per_axis(many, d), space, many if o.get("stride") is None else o["stride"], False)
     else:
         axes = [bins(n, n if m is None else m) for n, m in zip(space, many, strict=True)]
-    found, lead = windows(axes, (1,) * d, space), prod(x.shape[: rank - d])
-    over = [Fraction(inside if o.get("count_include_pad", True) else len(pairs)) for pairs, inside in found]
-    if o.get("divisor") is not None:
-        over = [rounded(o["divisor"], x.dtype)] * len(found)
-    return [[c * prod(space) + i for _, i in pairs] for c in range(lead) for pairs, _ in found], over * lead
+    found, area = windows(axes, space), prod(space)
+    inside = [[i for i in own if i is not None] for own in found]
+    over = [Fraction(len(w if o.get("count_include_pad", True) else i)) for w, i in zip(found, inside, strict=True)]
+    over = over if o.get("divisor") is None else [rounded(o["divisor"], dtype)] * len(found)
+    taps = [[x.taps[c * area + i] for i in own] for c in range(prod(lead)) for own in inside]
+    return (*lead, *(map(len, axes) if o.get("keepdims", True) else ())), taps, over * prod(lead)
 
 
-def rounded(number: Any, dtype: str) -> Fraction:
+def rounded(value: Any, dtype: str) -> Fraction:
     """A number as the dtype has it."""
-    need(type(number) in (int, float) and abs(number) < 1 << 127, "a number of the dtype")
-    return Fraction(struct.unpack("<f", struct.pack("<f", number))[0] if dtype == "f32" else float(number))
-
-
-# ---- the graph: the text that lunette writes, one node per line
+    need(type(value) in (int, float) and abs(value) < 1 << 127, "a number of the dtype")
+    return Fraction(struct.unpack("<f", struct.pack("<f", value))[0] if dtype == "f32" else float(value))
 
 
 class Network:
-    """Nodes by number: that of line n is 4*n + 3; 4*n + 2 and less are parts that its operator is made of."""
+    """A graph, from the text that lunette writes: node 4*n + 3 is that of line n, its parts have the numbers below."""
 
-    LINE = re.compile(
-        r'(%([0-9]{1,9}) : (f32|f64)\[((?:[0-9]{1,9}(?:,[0-9]{1,9})*)?)\] = ([a-z_0-9]+)\((.*?)\))(?:  # ".*")?'
-    )
+    LINE = re.compile(r'(%([0-9]{1,9}) : (f32|f64)\[([0-9,]{0,99})\] = ([a-z_0-9]+)\((.*?)\))(?:  # ".*")?')
 
     def __init__(self, lines: list[str], constants: Any) -> None:
-        self.nodes: dict[int, Node] = {ZERO: Node((), ([0], 1))}
-        self.constants, self.work, self.inputs = constants, 0, list[Node]()
+        self.nodes: dict[int, Node] = {ZERO: Node(1, [Fraction(0)])}
+        self.constants, self.work, self.inputs, self.arrays = constants, 0, list[Node](), list[Array]()
         self.hash = hashlib.sha256(b"lunette graph 1\n")
         for n, text in enumerate(lines[:-1]):
             found = self.LINE.fullmatch(text) if len(text) < 1 << 13 else None
-            need(found and int(found[2]) == n, f"a graph of floats in lines that lunette writes; got {text[:80]}")
-            assert found is not None
+            if found is None or int(found[2]) != n:
+                raise Refused(f"a graph of floats, in lines that lunette writes; got {text[:80]}")
             self.hash.update(found[1].encode() + b"\n")
-            shape = tuple(int(size) for size in found[4].split(",") if size)
+            self.at, self.dtype, shape = 4 * n, found[3], tuple(int(size) for size in found[4].split(",") if size)
             need(prod(shape) <= MOST, "arrays of a possible size")
-            self.at, self.dtype = 4 * n + 3, found[3]
-            self.keep(self.read(found[5], found[6], shape), self.at)
-        end = re.fullmatch(r"return %([0-9]{1,9})", lines[-1] if lines else "")
-        need(end and int(end[1]) < len(lines) - 1, "one output")
+            self.arrays.append(self.read(found[5], found[6], shape))
+            need(self.arrays[n].shape == shape and len(self.arrays[n].taps) == prod(shape), f"the shape of {text[:80]}")
+        need(lines and re.fullmatch(r"return %[0-9]{1,9}", lines[-1]), "one output")
         self.hash.update(lines[-1].encode())
-        self.out, self.digest = 4 * int(end[1]) + 3, self.hash.digest()
-        self.scale = dict.fromkeys(
-            self.nodes, 1
-        )  # coefficients of a node are multiples of 1/scale, so that sums are exact
-        for n in sorted(self.nodes.values(), key=lambda n: -n.at):
-            column: dict[Tap, int] = {}
-            for tap, w in chain.from_iterable(zip(*own, strict=True) for own in n.sums or ()):
-                column[tap] = column.get(tap, 0) + abs(w)
-            n.reach = max(column.values(), default=0)  # the greatest sum of weights of one cell
-            for p in {p for p, _ in column}:
-                self.scale[p] = lcm(self.scale[p], self.scale[n.at] * n.denominator)
+        self.out, self.digest = self.arrays[int(lines[-1][8:])].taps, self.hash.hexdigest()
 
-    def keep(self, node: Node, at: int) -> Node:
-        node.at, node.dtype = at, self.dtype
-        self.nodes[at] = node
-        return node
+    def new(self, node: Node, part: int = 3) -> list[Tap]:
+        node.at, node.dtype = self.at + part, self.dtype
+        node.sources = frozenset(own[0] for own in chain.from_iterable(node.taps or node.sums or ()))
+        self.nodes[node.at] = node
+        return [(node.at, i) for i in range(node.size)]
 
-    def read(self, name: str, inside: str, shape: Shape) -> Node:
-        """The node of a line."""
+    def sum(self, sums: Any, denominator: int = 1, roundings: int = 0, part: int = 3) -> list[Tap]:
+        """Of (taps, weights)."""
+        found = []
+        for taps, weights in sums:
+            own = defaultdict[int, tuple[list[int], list[int]]](lambda: ([], []))
+            for (p, i), w in zip(taps, weights, strict=True):
+                own[p][0].append(i)
+                own[p][1].append(w)
+            found.append([(p, *both) for p, both in own.items()])
+        return self.new(Node(len(found), None, None, found, denominator, roundings), part)
+
+    def greatest(self, taps: list[list[Tap]], part: int = 3) -> list[Tap]:
+        """Of taps; those that are relus become what these are maxima of."""
+        for at, own in enumerate(taps):
+            inner = [(self.nodes[p].taps or {c: [(p, c)]})[c] for p, c in own]
+            if all(i[1:] in ([], [(ZERO, 0)]) for i in inner):
+                taps[at] = list(dict.fromkeys(chain.from_iterable(inner)))
+        return self.new(Node(len(taps), None, taps), part)
+
+    def integers(self, taps: list[Tap], divide: bool = False) -> Any:
+        """Constants, or one divided by each, as integers over a denominator; None if a tap is none."""
+        if any(self.nodes[p].numbers is None for p, _ in taps):
+            return None
+        found: Any = [self.nodes[p].numbers[i] for p, i in taps]  # type: ignore[index]
+        need(all(found) or not divide, "divisors other than zero")
+        found = [1 / q for q in found] if divide else found
+        den = lcm(*{q.denominator for q in found})
+        return [q.numerator * (den // q.denominator) for q in found], den
+
+    def read(self, name: str, inside: str, shape: Shape) -> Array:
         if name == "input":
-            self.inputs.append(Node(shape))
-            return self.inputs[-1]
+            self.inputs.append(Node(prod(shape)))
+            return Array(shape, self.new(self.inputs[-1]))
         if name == "constant":
             flat: Any = [ast.literal_eval(inside)]
             if isinstance(flat[0], str):
                 data = self.constants(flat[0], self.dtype, shape)
-                need(len(data) == prod(shape) * (4 if self.dtype == "f32" else 8), "constants of their shapes")
                 self.hash.update(data)
                 flat = struct.unpack(f"<{prod(shape)}{'f' if self.dtype == 'f32' else 'd'}", data)
             else:
                 for n in shape:
                     need(all(isinstance(v, list) and len(v) == n for v in flat), "constants of their shapes")
                     flat = list(chain.from_iterable(flat))
-            ratios = [rounded(v, self.dtype) for v in flat]
-            den = lcm(*{q.denominator for q in ratios})
-            return Node(shape, ([q.numerator * (den // q.denominator) for q in ratios], den))
+            return Array(shape, self.new(Node(prod(shape), [rounded(v, self.dtype) for v in flat])))
         xs: list[Any] = []
         while found := re.match(r"(%[0-9]{1,9}|None)(?:, |$)", inside):
-            xs.append(None if found[1] == "None" else self.nodes[4 * int(found[1][1:]) + 3])
+            xs.append(None if found[1] == "None" else self.arrays[int(found[1][1:])])
             inside = inside[found.end() :]
         call: Any = ast.parse(f"f({inside})", mode="eval").body
-        return self.operator(name, xs, shape, {k.arg: ast.literal_eval(k.value) for k in call.keywords})
+        return self.operator(name, xs, {k.arg: ast.literal_eval(k.value) for k in call.keywords}, shape)
 
-    def operator(self, name: str, xs: list[Any], to: Shape, o: Options) -> Node:
+    def operator(self, name: str, xs: list[Any], o: Options, to: Shape) -> Array:
         """The only place where names of operators mean something."""
-        x, y = xs[0], xs[1] if len(xs) > 1 else None
-        if name in ("reshape", "transpose", "broadcast_to", "slice", "pad", "stop_gradient"):
-            value, ins = rounded(o.get("value", 0), self.dtype), moves(name, x, to, o)
-            fill = self.keep(Node((), ([value.numerator], value.denominator)), self.at - 1)
-            return linear(to, [([(fill.at, 0) if i is None else (x.at, i)], [1]) for i in ins])
+        x, y, b = (*xs, None, None)[:3]
+        rank = len(x.shape)
+        if name in ("reshape", "stop_gradient"):
+            return Array(to, x.taps)
+        if name == "broadcast_to":
+            return spread(x, to)
+        if name == "transpose":
+            return turned(x, o.get("axes") or range(rank)[::-1])
+        if name == "slice":
+            return cut(x, o)
+        if name == "pad":
+            return padded(x, o, self.new(Node(1, [rounded(o.get("value", 0), self.dtype)]), 2)[0])
         if name == "concat":
-            axis, first = range(len(to))[o.get("axis", 0)], 0
-            terms: dict[int, Any] = {}
-            for v in xs:
-                need((*v.shape[:axis], *to[axis + 1 :]) == (*to[:axis], *v.shape[axis + 1 :]), "shapes that join")
-                for i, c in enumerate(cells(v.shape, strides(to), first)):
-                    terms[c] = [(v.at, i)], [1]
-                first += v.shape[axis] * strides(to)[axis]
-            return linear(to, [terms[c] for c in range(prod(to))])
+            return joined(xs, o.get("axis", 0))
+        if name == "matmul":  # of matrices: rows and weights of a convolution without space
+            need(rank == len(y.shape) == 2, "products of two matrices")
+            x, y = turned(x, (1, 0)) if o.get("turn_x") else x, y if o.get("turn_y") else turned(y, (1, 0))
+            if self.integers(y.taps) is None:
+                return turned(self.operator("conv", [y, x], {}, to), (1, 0))
+            return self.operator("conv", [x, y], {}, to)
         if name in ("conv", "conv_transpose"):
-            return linear(to, *conv(x, y, xs[2] if len(xs) > 2 else None, o, name != "conv"))
-        if name == "matmul":
-            return linear(to, *matmul(x, y, o))
-        if name.removeprefix("adaptive_").removeprefix("global_") in ("max_pool", "avg_pool", "sum", "mean", "max"):
-            taps, over = pools(name, x, o)
-            need(all(over) and (all(taps) or "max" not in name), "cells in every window, and divisors other than zero")
+            to, terms = conv(x, y, o, name != "conv")
+            need(found := self.integers(y.taps), f"constant weights in {name}")
+            sums = [([x.taps[i] for i in ins], [found[0][k] for k in own]) for ins, own in terms]
+            if b is not None:
+                plane = prod(to[len(to) - len(y.shape) + 2 :])
+                need(b.shape == to[len(to) - len(y.shape) + 1 :][:1], "a bias for every channel")
+                sums = [([*t, b.taps[c // plane % len(b.taps)]], [*w, found[1]]) for c, (t, w) in enumerate(sums)]
+            return Array(to, self.sum(sums, found[1], max((len(t) for t, _ in sums), default=0) + 1))
+        if name in ("sum", "mean", "max"):  # a pool over axes that were turned to the end
+            axis = range(rank) if o.get("axis") is None else o["axis"]
+            folded = [range(rank)[a] for a in (axis if isinstance(axis, range | tuple) else (axis,))]
+            x = turned(x, [*(a for a in range(rank) if a not in folded), *folded])
+            shape = tuple(1 if a in folded else n for a, n in enumerate(xs[0].shape))
+            shape = tuple(n for a, n in enumerate(shape) if o.get("keepdims", False) or a not in folded)
+            options = {"spatial": len(folded), "keepdims": False, "divisor": 1 if name == "sum" else None}
+            found = self.operator("max_pool" if name == "max" else "avg_pool", [x], options, shape)
+            return Array(shape, found.taps)
+        if re.fullmatch("(adaptive_|global_)?(max|avg)_pool", name):
+            to, taps, over = pooled(x, o, self.dtype)
+            need(all(taps) if "max" in name else all(over), "cells in every window, and divisors other than zero")
             if "max" in name:
-                return self.maxima(to, [[(x.at, i) for i in t] for t in taps])
+                return Array(to, self.greatest(taps))
             den = lcm(*{q.numerator for q in over})
-            sums = [([(x.at, i) for i in t], [int(den / q)] * len(t)) for t, q in zip(taps, over, strict=True)]
-            return linear(to, sums, den, max(map(len, taps), default=0) + 2)
-        if name in ("neg", "relu", "abs", "leaky_relu"):
-            own = [(x.at, i) for i in range(x.size)]
-            if name == "neg":
-                return linear(to, [([t], [-1]) for t in own])
-            part = self.maxima(to, [[t, (ZERO, 0)] for t in own])
-            if name == "relu":
-                return part
-            self.keep(part, self.at - 1)
+            sums = [(t, [int(den / q)] * len(t)) for t, q in zip(taps, over, strict=True)]
+            return Array(to, self.sum(sums, den, max(map(len, taps), default=0) + 2))
+        if name in ("relu", "abs", "leaky_relu"):
+            relu = self.greatest([[t, (ZERO, 0)] for t in x.taps], 3 if name == "relu" else 2)
             slope = Fraction(-1) if name == "abs" else rounded(o.get("slope", 0.01), self.dtype)
             n, d = slope.numerator, slope.denominator  # x*slope + relu(x)*(1 - slope)
-            return linear(to, [([t, (part.at, i)], [n, d - n]) for i, t in enumerate(own)], d, int(name != "abs"))
+            sums = [([*pair], [n, d - n]) for pair in zip(x.taps, relu, strict=True)]
+            return Array(x.shape, relu if name == "relu" else self.sum(sums, d, int(name != "abs")))
+        if name == "neg":
+            return Array(x.shape, self.sum([([t], [-1]) for t in x.taps]))
         need(name in ("add", "sub", "mul", "div", "maximum", "minimum"), f"operators that it knows; {name} is none")
-        left, right = ([(v.at, i) for i in spread(v.shape, to)] for v in xs)
+        (left, right), sizes = (spread(v, to).taps for v in xs), [(1,) * (len(to) - len(v.shape)) + v.shape for v in xs]
+        need(to == tuple(n if m == 1 else m for m, n in zip(*sizes, strict=True)), "shapes that broadcast")
+        pairs = [[*pair] for pair in zip(left, right, strict=True)]
         if name in ("add", "sub"):
-            return linear(to, [(pair, [1, 1 if name == "add" else -1]) for pair in zip(left, right, strict=True)], 1, 1)
-        if name in ("mul", "div"):
-            x, y, left, right = (x, y, left, right) if y.value or name == "div" else (y, x, right, left)
-            need(y.value and (name == "mul" or all(y.value[0])), f"a constant in {name}, other than zero if it divides")
-            whole = lcm(*y.value[0])
-            top, den = y.value if name == "mul" else ([y.value[1] * (whole // v) for v in y.value[0]], whole)
-            return linear(to, [([p], [top[j]]) for p, (_, j) in zip(left, right, strict=True)], den, 1)
+            return Array(to, self.sum([(p, [1, 1 if name == "add" else -1]) for p in pairs], 1, 1))
         if name == "maximum":
-            return self.maxima(to, [list(pair) for pair in zip(left, right, strict=True)])
-        for part, v in enumerate(xs):
-            self.keep(linear(v.shape, [([(v.at, i)], [-1]) for i in range(v.size)]), self.at - 3 + part)
-        sides = zip(left, right, strict=True)
-        part = self.maxima(to, [[(self.at - 3, i), (self.at - 2, j)] for (_, i), (_, j) in sides])
-        self.keep(part, self.at - 1)
-        return linear(to, [([(part.at, i)], [-1]) for i in range(part.size)])
-
-    def maxima(self, to: Shape, taps: list[list[Tap]]) -> Node:
-        """Maxima of taps; a tap that is a relu becomes what it is the maximum of."""
-        for t in taps:
-            inner = [self.nodes[p].taps for p, _ in t]
-            if all(i is None or i[c][1:] == [(ZERO, 0)] for i, (_, c) in zip(inner, t, strict=True)):
-                t[:] = dict.fromkeys(
-                    chain.from_iterable(i[c] if i else [(p, c)] for i, (p, c) in zip(inner, t, strict=True))
-                )
-        return Node(to, taps=taps)
+            return Array(to, self.greatest(pairs))
+        if name == "minimum":
+            both = [self.sum([([t], [-1]) for t in own], 1, 0, part) for part, own in enumerate((left, right))]
+            inner = self.greatest([[*pair] for pair in zip(*both, strict=True)], 2)
+            return Array(to, self.sum([([t], [-1]) for t in inner]))
+        factors = self.integers(right, name == "div")
+        if factors is None and name == "mul":
+            factors, left = self.integers(left), right
+        need(factors, f"a constant in {name}")
+        return Array(to, self.sum([([t], [w]) for t, w in zip(left, factors[0], strict=True)], factors[1], 1))
 
 
 # ---- the least of a * (the greatest of low and the cells) - g . cells, over a box; low is no less than any of l
@@ -429,13 +427,14 @@ def least_of_max(a: int, g: list[int], l: list[int], u: list[int], low: int) -> 
     return min(a * t - sum(s * min(q, t) for s, q in rising) for t in (low, *(q for q in u if q > low))) - rest
 
 
-def slopes(l: list[int], u: list[int], low: int) -> tuple[list[int], list[int]]:
-    """Good ones below and above: one cell, or none; those of the level t that is the second greatest end."""
-    best = max(range(len(l)), key=lambda i: (l[i] >= low, l[i] + u[i]))
-    one = (l[best] >= low or l[best] + u[best] > 2 * low) << UNIT
+def slopes(l: list[int], u: list[int], low: int, below: bool) -> list[int]:
+    """Good ones: below, of one cell or none; above, those of the level t that is the second greatest end."""
+    if below:
+        best = max(range(len(l)), key=lambda i: (l[i] >= low, l[i] + u[i]))
+        one = l[best] >= low or l[best] + u[best] > 2 * low
+        return [(one and i == best) << UNIT for i in range(len(l))]
     t = max(low, sorted([*u, low])[-2])
-    above = [((q - t) << UNIT) // (q - p) if q > t else 0 for p, q in zip(l, u, strict=True)]
-    return [one if i == best else 0 for i in range(len(l))], above
+    return [((q - t) << UNIT) // (q - p) if q > t else 0 for p, q in zip(l, u, strict=True)]
 
 
 # ---- a part of the input box, and what is known there
@@ -444,19 +443,15 @@ def slopes(l: list[int], u: list[int], low: int) -> tuple[list[int], list[int]]:
 class Region:
     """Boxes of nodes, winners of maxima, and inequalities: the sum of (node, cell, sign) and a number is >= 0."""
 
-    def __init__(self, net: Network, box: Any, bits: int, floats: bool) -> None:
+    def __init__(self, net: Network, boxes: Any, bits: int, floats: bool) -> None:
         self.net, self.bits, self.floats, self.empty = net, bits, floats, False
-        self.lo: dict[int, list[int]] = {}
-        self.hi: dict[int, list[int]] = {}
-        self.error: dict[int, list[int]] = {}
-        self.winners: dict[Tap, Tap] = {}
-        self.spaces: list[tuple[list[tuple[int, int, int]], int]] = []
-        ends = {n.at: own for n, own in zip(net.inputs, box, strict=True)}
+        self.lo, self.hi, self.error = dict[int, list[int]](), dict[int, list[int]](), dict[int, list[int]]()
+        self.winners, self.spaces = dict[Tap, int](), list[Any]()
+        given = iter(boxes)
         for n in net.nodes.values():
-            if n.value:
-                ends[n.at] = [(Fraction(v, n.value[1]),) * 2 for v in n.value[0]]
-            if n.at in ends:
-                self.meet(n.at, [down(a, bits) for a, _ in ends[n.at]], [-down(-b, bits) for _, b in ends[n.at]])
+            if n.sums is None and n.taps is None:
+                ends = [(q, q) for q in n.numbers] if n.numbers else next(given)
+                self.meet(n.at, [down(a, bits) for a, _ in ends], [-down(-b, bits) for _, b in ends])
         self.forward(0)
 
     def meet(self, at: int, lo: list[int], hi: list[int]) -> None:
@@ -469,19 +464,15 @@ class Region:
         """The part where these inequalities hold, each of one cell or of a difference of two."""
         new = object.__new__(Region)
         new.__dict__.update(self.__dict__)
-        new.lo, new.hi, new.spaces, new.winners = (
-            dict(self.lo),
-            dict(self.hi),
-            self.spaces + spaces,
-            self.winners | dict(winner),
-        )
+        new.lo, new.hi, new.spaces = self.lo.copy(), self.hi.copy(), self.spaces + spaces
+        new.winners = self.winners | dict(winner)
         for terms, number in spaces:
             for (at, cell, sign), (other, i, _) in zip(terms, terms[::-1], strict=True):
-                lo, hi, rest = new.lo[at][:], new.hi[at][:], len(terms) - 1
+                lo, hi, two = new.lo[at].copy(), new.hi[at].copy(), len(terms) - 1
                 if sign > 0:
-                    lo[cell] = max(lo[cell], rest * new.lo[other][i] - number)
+                    lo[cell] = two * new.lo[other][i] - number
                 else:
-                    hi[cell] = min(hi[cell], rest * new.hi[other][i] + number)
+                    hi[cell] = two * new.hi[other][i] + number
                 new.meet(at, lo, hi)
         return new
 
@@ -489,18 +480,20 @@ class Region:
         """Boxes of all nodes from `start` on, by intervals."""
         for n in self.net.nodes.values():
             if n.at >= start and (n.sums is not None or n.taps is not None):
-                if n.at not in self.error:
-                    self.error[n.at] = self.rounding(n) if self.floats and n.roundings else []
+                if n.roundings and self.floats and n.at not in self.error:
+                    self.error[n.at] = self.rounding(n)
                 lo, hi = self.image(n, self.lo, self.hi)
-                if self.error[n.at]:
-                    lo, hi = list(map(sub, lo, self.error[n.at])), list(map(add, hi, self.error[n.at]))
-                self.meet(n.at, lo, hi)
+                off = self.error.get(n.at, [0] * n.size)
+                self.meet(n.at, list(map(sub, lo, off)), list(map(add, hi, off)))
 
     def image(self, n: Node, lo: Any, hi: Any) -> tuple[list[int], list[int]]:
         if n.taps is not None:
             return [max(lo[p][i] for p, i in t) for t in n.taps], [max(hi[p][i] for p, i in t) for t in n.taps]
-        low = [sum(w * (lo if w > 0 else hi)[p][i] for (p, i), w in zip(*own, strict=True)) for own in n.sums]
-        high = [sum(w * (hi if w > 0 else lo)[p][i] for (p, i), w in zip(*own, strict=True)) for own in n.sums]
+        low, high = [0] * n.size, [0] * n.size
+        for o, (p, ins, weights) in ((o, part) for o, own in enumerate(n.sums) for part in own):
+            l, u = lo[p], hi[p]
+            low[o] += sum(w * (l[i] if w > 0 else u[i]) for i, w in zip(ins, weights, strict=True))
+            high[o] += sum(w * (u[i] if w > 0 else l[i]) for i, w in zip(ins, weights, strict=True))
         return [v // n.denominator for v in low], [-(-v // n.denominator) for v in high]
 
     def rounding(self, n: Node) -> list[int]:
@@ -508,248 +501,292 @@ class Region:
         (precision, least, most), r = FLOATS[n.dtype], n.roundings
         size = {p: [max(abs(a), abs(b)) for a, b in zip(self.lo[p], self.hi[p], strict=True)] for p in self.lo}
         whole = self.image(n, {p: [-v for v in s] for p, s in size.items()}, size)[1]
-        widest = max(whole, default=0) + r * max((size[p][i] for ins, _ in n.sums for p, i in ins), default=0)
+        widest = max(whole, default=0) + r * max(
+            (size[p][i] for own in n.sums for p, ins, _ in own for i in ins), default=0
+        )
         need(r < 1 << 20 and widest >> self.bits < 1 << most - 1, "a proof that nothing overflows")
         return [-(-r * w // ((1 << precision) - r)) - (-(r << self.bits) >> least) for w in whole]
 
-    def walk(self, start: dict[int, Coefficients], rows: int, own: Any) -> list[int]:
-        """For each row, a total that is not above the sum of coefficients times cells, anywhere in the region."""
-        for width in (16, 64, 256, 1024):
-            try:
-                return self.walk_with(start, rows, own, width)
-            except OverflowError:  # a coefficient may not fit
-                continue
-        raise Refused("coefficients of a possible size")
-
-    def walk_with(self, start: dict[int, Coefficients], rows: int, own: Any, width: int) -> list[int]:
-        """The rows of a walk are digits of one integer for each cell, of so many bytes: they are added at once."""
-        half, nodes, scale = 1 << 8 * width - 1, self.net.nodes, self.net.scale
-        offset = int.from_bytes(half.to_bytes(width, "little") * rows, "little")
-        a: dict[int, dict[int, int]] = {}
-        most: dict[int, int] = {}  # no coefficient of the node is greater
-        total = [0] * rows
-
-        def give(tap: Tap, values: list[int]) -> None:
-            p, i = tap
-            values = [v * scale[p] for v in values]
-            most[p] = most.get(p, 0) + max(map(abs, values))
-            packed = int.from_bytes(b"".join([(v + half).to_bytes(width, "little") for v in values]), "little") - offset
-            a.setdefault(p, {})[i] = a.setdefault(p, {}).get(i, 0) + packed
-
-        for at, coefficients in start.items():
-            for cell, v in coefficients.items():
-                give((at, cell), v)
+    def walk(self, a: dict[int, list[int]], own: Any, stop: bool = False) -> int:
+        """A total that is not above the sum of coefficients times cells, anywhere; to stop is to use their boxes."""
+        total, nodes = 0, self.net.nodes
         while a:
             n = nodes[max(a)]
-            given, s = a.pop(n.at), scale[n.at]
-            self.net.work += rows * len(given)
+            given, parts = [(c, x) for c, x in enumerate(a.pop(n.at)) if x], {p: [0] * nodes[p].size for p in n.sources}
+            self.net.work += n.size
             need(self.net.work < MOST_WORK, "a certificate of a possible size")
-            if most[n.at] >= half:
-                raise OverflowError
-            if n.sums is not None:
-                parts: dict[int, dict[int, int]] = {}
-                for cell, x in given.items():
-                    for (p, i), w in zip(*n.sums[cell], strict=True):
-                        part = parts.setdefault(p, {})
-                        part[i] = part.get(i, 0) + x * w
-                for p, part in parts.items():
-                    factor, into = scale[p] // (s * n.denominator), a.setdefault(p, {})
-                    most[p] = most.get(p, 0) + most[n.at] * n.reach * factor
-                    for i, x in part.items():
-                        into[i] = into.get(i, 0) + x * factor
-            error = self.error.get(n.at)
-            if n.sums is None or error:
-                sums = [0] * rows
-                for cell, packed in given.items():
-                    data = (packed + offset).to_bytes(width * rows, "little")
-                    v = [int.from_bytes(data[i : i + width], "little") - half for i in range(0, len(data), width)]
-                    if error:
-                        sums = [t - abs(x) * error[cell] for t, x in zip(sums, v, strict=True)]
-                    elif n.taps is None:
-                        l, u = self.lo[n.at][cell], self.hi[n.at][cell]
-                        sums = [t + x * (l if x >= 0 else u) for t, x in zip(sums, v, strict=True)]
-                    else:
-                        if s != 1:  # rounding down takes less than one from a coefficient
-                            v, lost = [x // s for x in v], s * min(self.lo[n.at][cell], 0)
-                            sums = [t + lost for t in sums]
-                        for tap, g in self.max(n, cell, v, own.get((n.at, cell)), sums, s):
-                            give(tap, g)
-                total = [t + x // s for t, x in zip(total, sums, strict=True)]
+            if stop or not parts:
+                total += sum(x * (self.lo if x > 0 else self.hi)[n.at][c] for c, x in given)
+                continue
+            if n.at in self.error:
+                total -= sum(abs(x) * self.error[n.at][c] for c, x in given)
+            for c, x in given:
+                if n.taps is not None:
+                    pulled, least = self.max(n, c, x, own.get((n.at, c)))
+                    total += least
+                    for (p, i), g in pulled:
+                        parts[p][i] += g
+                else:
+                    for p, ins, weights in n.sums[c]:
+                        part = parts[p]
+                        for i, w in zip(ins, weights, strict=True):
+                            part[i] += x * w
+            for p, part in parts.items():
+                if n.denominator > 1:  # rounding down takes less than one from a coefficient, times its cell
+                    total += sum(least for least, x in zip(self.lo[p], part, strict=True) if x and least < 0)
+                    part = [x // n.denominator for x in part]
+                a[p] = list(map(add, a[p], part)) if p in a else part
         return total
 
-    def max(self, n: Node, cell: int, v: list[int], own: Any, total: list[int], s: int) -> list[tuple[Tap, list[int]]]:
-        """Coefficients of the taps of a maximum for those of a cell; the least brackets are added to s * total."""
-        taps = n.taps[cell]
+    def max(self, n: Any, cell: int, x: int, own: Any) -> tuple[Any, int]:
+        """Coefficients of the taps of a maximum for that of a cell, and the least bracket."""
+        taps, winner = n.taps[cell], self.winners.get((n.at, cell))
         l, u = [self.lo[p][i] for p, i in taps], [self.hi[p][i] for p, i in taps]
-        low, winner = max(l), self.winners.get((n.at, cell))
+        low = max(l)
         live = [i for i, q in enumerate(u) if q > low] if winner is None else [winner]
-        if winner is not None or (len(live) == 1 and l[live[0]] == low):  # it is that cell
-            return [(taps[live[0]], v)]
+        if winner is not None or (len(live) == 1 and l[live[0]] == low):
+            return [(taps[live[0]], x)], 0  # it is that cell
         l, u = [l[i] for i in live], [u[i] for i in live]
-        lines = [[own[i] for i in live]] * 2 if own else slopes(l, u, low) if live else [[], []]
-        rows = [[x * line >> UNIT for line in lines[x < 0]] for x in v]
-        for row, (x, g) in enumerate(zip(v, rows, strict=True)):
-            total[row] += s * least_of_max(x, g, l, u, low)
-        return [(taps[i], list(g)) for i, g in zip(live, zip(*rows, strict=True), strict=True)]
+        lines = [own[i] for i in live] if own else slopes(l, u, low, x >= 0) if live else []
+        g = [x * s >> UNIT for s in lines]
+        return [(taps[i], v) for i, v in zip(live, g, strict=True)], least_of_max(x, g, l, u, low)
 
-    def tighten(self, at: int, sides: list[list[int]]) -> None:
-        """Better ends of cells of a node: the lower ends of the first list, the upper ends of the second."""
-        plane, ends = max(prod(self.net.nodes[at].shape[2:]), 1), [self.lo[at][:], self.hi[at][:]]
-        jobs = sorted((c % plane, side, c) for side, some in enumerate(sides) for c in some)
-        while jobs and not self.empty:  # together, those at one place of a plane: they read the same cells
-            part = [j for j in jobs[:ROWS] if j[0] == jobs[0][0]]
-            jobs = jobs[len(part) :]
-            start: Coefficients = {c: [0] * len(part) for _, _, c in part}
-            for row, (_, side, c) in enumerate(part):
-                start[c][row] = (-1 if side else 1) << self.bits
-            for (_, side, c), total in zip(part, self.walk({at: start}, len(part), {}), strict=True):
-                found = total >> self.bits
-                ends[side][c] = min(ends[1][c], -found) if side else max(ends[0][c], found)
+    def tighten(self, at: int, sides: Any) -> None:
+        """Better ends of cells of a node: lower ends of the first list, upper ends of the second."""
+        ends, size = [self.lo[at].copy(), self.hi[at].copy()], len(self.lo[at])
+        for side, c in ((side, c) for side, some in enumerate(sides) for c in some):
+            unit = [0] * size
+            unit[c] = (-1 if side else 1) << self.bits
+            found = self.walk({at: unit}, {}) >> self.bits
+            ends[side][c] = min(ends[1][c], -found) if side else max(ends[0][c], found)
         self.meet(at, *ends)
 
-    def lower(self, row: dict[int, Fraction], betas: list[Fraction], own: Any) -> Fraction:
+    def lower(self, row: dict[int, Fraction], betas: list[Fraction], own: Any, stop: bool = False) -> Fraction:
         """A lower bound of row . output, by factors >= 0 of the inequalities of the region."""
-        out, start = self.net.out, dict[int, Coefficients]()
-        start[out] = {c: [down(v, self.bits)] for c, v in row.items()}
-        total = sum(min(self.lo[out][c], 0) for c, v in row.items() if (v * (1 << self.bits)).denominator > 1)
+        ends, total = [p for p, _ in self.net.out] + [p for terms, _ in self.spaces for p, _, _ in terms], 0
+        start = {p: [0] * self.net.nodes[p].size for p in ends}
+        for c, v in row.items():
+            p, i = self.net.out[c]
+            start[p][i] += down(v, self.bits)
+            total += min(self.lo[p][i], 0) * ((v * (1 << self.bits)).denominator > 1)
         for beta, (terms, number) in zip(betas, self.spaces, strict=True):
-            b = down(beta, self.bits)
-            total -= b * number
-            for at, c, sign in terms:
-                own_row = start.setdefault(at, {})
-                own_row[c] = [own_row.get(c, [0])[0] - sign * b]
-        return Fraction(total + self.walk(start, 1, own)[0], 1 << 2 * self.bits)
+            total -= down(beta, self.bits) * number
+            for p, i, sign in terms:
+                start[p][i] -= sign * down(beta, self.bits)
+        return Fraction(total + self.walk(start, own, stop), 1 << 2 * self.bits)
 
-    def excludes(self, claim: Any, factors: list[Fraction], betas: list[Fraction], own: Any) -> bool:
+    def excludes(
+        self, claim: Any, factors: list[Fraction], betas: list[Fraction], own: Any, stop: bool = False
+    ) -> bool:
         """Whether no point satisfies all inequalities of a claim: the sum of them, with factors >= 0, is impossible."""
-        row, most, strict = dict[int, Fraction](), Fraction(0), False
-        for f, (part, threshold, is_strict) in zip(factors, claim, strict=True):
-            most, strict = most + f * threshold, strict or (f > 0 and is_strict)
+        row, most = defaultdict[int, Fraction](Fraction), Fraction(0)
+        for f, (part, threshold, _) in zip(factors, claim, strict=True):
+            most += f * threshold
             for c, v in part.items():
-                row[c] = row.get(c, Fraction(0)) + f * v
-        least = self.lower(row, betas, own)
+                row[c] += f * v
+        least, strict = (
+            self.lower(row, betas, own, stop),
+            any(f and s for f, (_, _, s) in zip(factors, claim, strict=True)),
+        )
         return least > most or (strict and least == most)
+
+    def parts(self, at: int, cell: int, at_number: Any) -> list[Any]:
+        """The parts of a split, as arguments of `where`: at a number; or, for None, by the winner of a maximum."""
+        if at_number is not None:
+            q = number(at_number)
+            return [([([(at, cell, -1)], -down(-q, self.bits))],), ([([(at, cell, 1)], -down(q, self.bits))],)]
+        taps: list[Tap] = self.net.nodes[at].taps[cell]
+        rest = [[([(*won, 1), (*lost, -1)], 0) for lost in taps if lost != won] for won in taps]
+        return [(spaces, [((at, cell), j)]) for j, spaces in enumerate(rest)]
 
 
 # ---- the certificate
 
 
-class Statement(NamedTuple):
-    """In each case (boxes, claims), no point of the boxes, lists of (lo, hi), satisfies all inequalities of a claim.
+def number(v: Any) -> Fraction:
+    """An integer, a float, or the text of a fraction."""
+    ok = re.fullmatch(r"-?[0-9]{1,999}/[0-9]{1,999}", v) if isinstance(v, str) else type(v) in (int, float)
+    need(ok and (type(v) is not int or abs(v) < 1 << 2048), "numbers of a possible size")
+    return Fraction(v)
 
-    An inequality is (row by cell of the output, threshold, strict): row . output <= threshold, or < if it is strict.
+
+def marked(text: str, size: int) -> list[int]:
+    """The cells whose bits a hexadecimal number has."""
+    need(isinstance(text, str) and len(text) <= size // 4 + 1 and re.fullmatch("[0-9a-f]+", text), "a map of cells")
+    found = [c for c, bit in enumerate(bin(int(text, 16))[:1:-1]) if bit == "1"]
+    need(not found or found[-1] < size, "a map of cells")
+    return found
+
+
+def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
+    """The cases (boxes, claims) that a certificate proves: no point of the boxes satisfies all inequalities of a claim.
+
+    An inequality is (row, a coefficient by cell of the output; threshold; strict): row . output <= threshold, or <.
     """
-
-    graph: bytes
-    floats: bool
-    bits: int
-    producer: str
-    cases: list[tuple[Any, Any]]
-
-
-class Reader:
-    """Numbers from bytes, all little-endian."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
-
-    def take(self, n: int) -> bytes:
-        need(self.at + n <= len(self.data), "more bytes: the file is cut off")
-        self.at += n
-        return self.data[self.at - n : self.at]
-
-    def count(self, n: int = 4) -> int:
-        return int.from_bytes(self.take(n), "little")
-
-    def slope(self) -> int:
-        return int.from_bytes(self.take(4), "little", signed=True)
-
-    def double(self) -> Fraction:
-        value = struct.unpack("<d", self.take(8))[0]
-        need(isfinite(value), "finite numbers")
-        return Fraction(value)
-
-    def number(self) -> Fraction:
-        top, bottom = self.count(2), self.count(2)
-        need(max(top, bottom) <= 512, "numbers of at most 512 bytes")
-        over, under = int.from_bytes(self.take(top), "little", signed=True), self.count(bottom)
-        need(under > 0, "denominators > 0")
-        return Fraction(over, under)
-
-    def bitmap(self, n: int) -> list[int]:
-        bits = self.count(-(-n // 8))
-        need(bits >> n == 0, "no bits behind the last")
-        return [c for c, b in enumerate(bin(bits)[:1:-1]) if b == "1"]
-
-    def inequality(self) -> tuple[dict[int, Fraction], Fraction, bool]:
-        row = [(self.count(), self.number()) for _ in range(self.count())]
-        threshold, strict = self.number(), self.count(1)
-        need(strict <= 1 and len(dict(row)) == len(row), "strict or not, and every cell once")
-        return dict(row), threshold, bool(strict)
-
-    def statement(self) -> Statement:
-        need(self.take(len(MAGIC)) == MAGIC, "a certificate of version 1")
-        graph, floats, bits = self.take(32), self.count(1), self.count(2)
-        need(floats <= 1 and 1 <= bits <= 1024, "a semantics that there is, and at most 1024 bits")
-        producer, cases = self.take(self.count()).decode(), []
-        for _ in range(self.count()):
-            box = [[(self.double(), self.double()) for _ in range(self.count())] for _ in range(self.count())]
-            need(all(lo <= hi for ends in box for lo, hi in ends), "boxes with lo <= hi")
-            cases.append((box, [[self.inequality() for _ in range(self.count())] for _ in range(self.count())]))
-        return Statement(graph, bool(floats), bits, producer, cases)
-
-    def split(self, region: Region) -> list[Any]:
-        """The parts of a region, as arguments of Region.where: at a number, or by the winner of a maximum."""
-        kind = self.count(1)
-        if kind == 0:
-            return []
-        at, cell = self.count(), self.count()
-        need(kind <= 2 and at in region.lo and cell < len(region.lo[at]), "a split of a cell")
-        if kind == 1:
-            q = self.number()
-            return [([([(at, cell, -1)], -down(-q, region.bits))],), ([([(at, cell, 1)], -down(q, region.bits))],)]
-        need(region.net.nodes[at].taps, "a maximum")
-        taps = region.net.nodes[at].taps[cell]
-        return [
-            ([([(*won, 1), (*lost, -1)], 0) for lost in taps if lost != won], [((at, cell), j)])
-            for j, won in enumerate(taps)
+    need(len(data) < 1 << 30, "a file of a possible size")
+    said = json.loads(data)
+    need(said["format"] == "lunette certificate" and said["version"] == 1, "a certificate of version 1")
+    need(said["graph"] == net.digest, "a certificate of this network; it is another's")
+    need(
+        said["semantics"] in ("real", "float") and type(said["bits"]) is int and 1 <= said["bits"] <= 1024,
+        "a semantics",
+    )
+    found = []
+    for case in said["cases"]:
+        boxes = [[(number(lo), number(hi)) for lo, hi in box] for box in case["boxes"]]
+        need([len(b) for b in boxes] == [n.size for n in net.inputs], "a box for every input")
+        need(all(lo <= hi for box in boxes for lo, hi in box), "boxes with lo <= hi")
+        claims = [
+            [({c: number(v) for c, v in row}, number(t), bool(s)) for row, t, s in claim] for claim in case["claims"]
         ]
-
-
-def check(net: Network, data: bytes) -> Statement:
-    """What a certificate proves of a network; Refused unless that is all it says."""
-    r = Reader(data)
-    said = r.statement()
-    need(said.graph == net.digest, "a certificate of this network; it is another's")
-    for box, claims in said.cases:
-        need([len(e) for e in box] == [n.size for n in net.inputs], "a box for every input")
-        need(all(c < net.nodes[net.out].size for claim in claims for row, _, _ in claim for c in row), "rows of cells")
-        root = Region(net, box, said.bits, said.floats)
+        need(
+            all(type(c) is int and 0 <= c < len(net.out) for cl in claims for row, _, _ in cl for c in row),
+            "rows of cells",
+        )
+        found.append((boxes, claims))
+        root = Region(net, boxes, said["bits"], said["semantics"] == "float")
         todo: list[Any] = [(root, ([],), frozenset(range(len(claims))), 0)]
-        while todo:
+        for steps, proofs, split in case["tree"]:
+            need(todo, "no more branches than parts")
             parent, part, left, depth = todo.pop()
             region = parent.where(*part)
-            for _ in range(r.count()):
-                kind, at = r.count(1), r.count()
-                need(kind <= 1 and at in region.lo, "a step at a node")
-                sides = [r.bitmap(len(region.lo[at])) for _ in range(2)] if kind else []
+            for at, *sides in steps:
+                need(at in region.lo, "steps at nodes")
+                size = len(region.lo[at])
                 if not region.empty:
-                    region.tighten(at, sides) if kind else region.forward(at)
-            for _ in range(r.count()):
-                which = r.count()
-                need(which in left, "proofs of claims that are open")
-                factors, betas = [r.double() for _ in claims[which]], [r.double() for _ in region.spaces]
-                need(min([0, *factors, *betas]) >= 0, "factors >= 0")
-                own = {}
-                for at in [r.count() for _ in range(r.count())]:
-                    need(at in net.nodes and net.nodes[at].taps, "slopes of a maximum")
-                    for c in r.bitmap(net.nodes[at].size):
-                        taps = net.nodes[at].taps[c]
-                        own[at, c] = [0 if p == ZERO else r.slope() for p, _ in taps]
-                need(region.empty or region.excludes(claims[which], factors, betas, own), f"a proof of claim {which}")
+                    region.tighten(at, [marked(side, size) for side in sides]) if sides else region.forward(at)
+            for which, stop, factors, betas, chosen in proofs:
+                scale, own = [[number(v) for v in some] for some in (factors, betas)], {}
+                need(
+                    which in left and all(v >= 0 for v in chain(*scale)),
+                    "proofs of claims that are open, by factors >= 0",
+                )
+                for at, text, values in chosen:
+                    given = iter(values)
+                    for c in marked(text, net.nodes[at].size):
+                        own[at, c] = [0 if p == ZERO else next(given) for p, _ in net.nodes[at].taps[c]]
+                need(
+                    all(type(v) is int and abs(v) < 1 << 40 for v in chain(*own.values())), "slopes of a possible size"
+                )
+                need(
+                    region.empty or region.excludes(claims[which], *scale, own, bool(stop)), f"a proof of claim {which}"
+                )
                 left = left - {which}
-            parts = r.split(region)
-            need(depth < MOST_SPLITS and (parts or not left or region.empty), "a proof for every part of the box")
-            todo += [(region, p, left, depth + 1) for p in reversed(parts)]
-    need(r.at == len(data), "nothing behind the end")
-    return said
+            need(split or not left or region.empty, "a proof for every part of the box")
+            if split:
+                at, cell, q = split
+                need(depth < MOST_SPLITS and 0 <= cell < len(region.lo[at]), "a split of a cell")
+                todo += [(region, p, left, depth + 1) for p in reversed(region.parts(at, cell, q))]
+        need(not todo, "a branch for every part")
+    return found
+
+
+# ---- what was asked for
+
+
+def claims_of(text: str, net: Network) -> list[tuple[list[tuple[Fraction, Fraction]], list[Any]]]:
+    """A box and a claim for each of the alternatives of a VNNLIB file; X are the cells of all inputs, Y of the output."""
+    stack: list[Any] = [[]]
+    for token in re.findall(r"[()]|[^\s()]+", re.sub(r";[^\n]*", "", text)):
+        if token == ")":
+            need(len(stack) > 1, "brackets in pairs")
+            stack[-2].append(stack.pop())
+        else:
+            stack.append([]) if token == "(" else stack[-1].append(token)
+    need(len(stack) == 1, "brackets in pairs")
+
+    def alternatives(e: Any) -> list[list[Any]]:
+        parts = [alternatives(part) for part in e[1:]] if e[0] in ("and", "or") else [[[e]]]
+        return [list(chain(*p)) for p in product(*parts)] if e[0] != "or" else list(chain(*parts))
+
+    asserted = [alternatives(form[1]) for form in stack[0] if form[0] == "assert"]
+    need(prod(map(len, asserted)) <= 1 << 16, "alternatives of a possible number")
+    dtypes, found = [n.dtype for n in net.inputs for _ in range(n.size)], []
+    for choice in product(*asserted):
+        box: list[Any] = [[None, None] for _ in dtypes]
+        claim = []
+        for op, *sides in chain(*choice):
+            small, large = sides if op in ("<=", "<") else sides[::-1]
+            need(op in ("<=", "<", ">=", ">"), "inequalities")
+            row, threshold = defaultdict[str, int](int), Fraction(0)
+            for side, sign in ((small, 1), (large, -1)):
+                if re.fullmatch("[XY]_[0-9]{1,9}", side):
+                    row[side] += sign
+                else:
+                    need(
+                        re.fullmatch(r"[-+]?[0-9]{0,99}(\.[0-9]{0,999})?([eE][-+]?[0-9]{1,3})?", side),
+                        "decimal numbers",
+                    )
+                    threshold -= sign * Fraction(side)
+            names = {v[0] for v in row}
+            need(names in ({"X"}, {"Y"}) and (names == {"Y"} or len(row) == 1), "inequalities of one X, or of Y")
+            if names == {"Y"}:
+                claim.append(({int(v[2:]): Fraction(c) for v, c in row.items()}, threshold, op in "<>"))
+            else:
+                ((v, c),) = row.items()
+                ends, side = box[int(v[2:])], c > 0
+                ends[side] = c * threshold if ends[side] is None else (max, min)[side](ends[side], c * threshold)
+        need(all(None not in ends for ends in box), "two ends for every X")
+        ends = [(nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(box, dtypes, strict=True)]
+        if all(a <= b for a, b in ends):
+            found.append((ends, claim))
+    return found
+
+
+def nearest(q: Fraction, dtype: str) -> Fraction:
+    """The nearest float: what an input whose ends are one decimal number is."""
+    code, size = ("<f", "<i") if dtype == "f32" else ("<d", "<q")
+    bits = struct.unpack(size, struct.pack(code, float(q)))[0]
+    near = [
+        Fraction(struct.unpack(code, struct.pack(size, b))[0]) for b in (bits - 1, bits, bits + 1) if b >= 0 or bits < 0
+    ]
+    return min(near, key=lambda v: abs(v - q))
+
+
+def proves(cases: list[tuple[Any, Any]], wanted: list[tuple[Any, Any]]) -> bool:
+    """Whether each wanted (ends of all inputs' cells, claim) follows from a claim about a box around it."""
+
+    def weaker(i: Any, others: Any) -> bool:
+        """Whether an inequality follows from one of others."""
+        row, t, strict = i
+        return any(row == r and (v < t or (v == t and (s or not strict))) for r, v, s in others)
+
+    def follows(ends: Any, claim: Any, boxes: Any, claims: Any) -> bool:
+        around = all(lo <= a and b <= hi for (a, b), (lo, hi) in zip(ends, chain(*boxes), strict=True))
+        return around and any(all(weaker(i, claim) for i in own) for own in claims)
+
+    return all(any(follows(*one, *case) for case in cases) for one in wanted)
+
+
+def load(path: str) -> Network:
+    """A graph that Graph.save wrote."""
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    need(content["format"] == "lunette-graph" and content["version"] == 1, "a graph that lunette saved")
+
+    def constant(name: str, dtype: str, shape: Shape) -> bytes:
+        with zipfile.ZipFile(path + ".npz") as archive:
+            need(archive.getinfo(name + ".npy").file_size < 1 << 31, "constants of a possible size")
+            data = archive.read(name + ".npy")
+        end = 10 + int.from_bytes(data[8:10], "little")
+        described = ast.literal_eval(data[10:end].decode())
+        own = {"descr": "<f4" if dtype == "f32" else "<f8", "fortran_order": False, "shape": shape}
+        need(data[:8] == b"\x93NUMPY\1\0" and described == own, f"constant {name} as the graph has it")
+        return data[end:]
+
+    return Network(content["graph"], constant)
+
+
+def main(graph: str, certificate: str, spec: str | None = None) -> int:
+    try:
+        net = load(graph)
+        cases = check(net, Path(certificate).read_bytes())
+        need(spec is None or proves(cases, claims_of(Path(spec).read_text(), net)), "a proof of what was asked")
+    except Exception as error:  # whatever goes wrong, nothing is proven
+        print(f"refused: needs {error}" if isinstance(error, Refused) else f"refused: {error!r:.200}")
+        return 1
+    print(f"{'proven' if spec else 'a statement'} about the graph {net.digest}")
+    return 0 if spec else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""A certificate as values, and as bytes; docs/certificates.md describes every byte, lunette.certificate.check reads them.
+"""A certificate as values, and as bytes; docs/certificates.md describes them, lunette.certificate.check reads them.
 
 Numbers of nodes are those of the checker: line n of the graph's text is node 4*n + 3, and the parts that some operators
 are made of come before it (`Network.nodes` of lunette.certificate.check has them all).
@@ -6,13 +6,13 @@ are made of come before it (`Network.nodes` of lunette.certificate.check has the
 
 from __future__ import annotations
 
-import struct
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
-from lunette.certificate.check import MAGIC, UNIT, Network
+from lunette.certificate.check import UNIT, Network
 
 BITS: Final = 48
 """Of precision: ends of boxes and coefficients are multiples of 2**-48 unless the producer wants otherwise."""
@@ -63,6 +63,8 @@ class Proof:
     """One for each inequality that the splits above have added, in order: see `Cut` and `Winner`."""
     slopes: Mapping[int, Mapping[int, Sequence[int]]] = field(default_factory=dict)
     """By node and cell of a maximum: one for every tap but zero, in units of 1/SLOPES; others are the checker's own."""
+    by_box: bool = False
+    """By the box of the output alone, without a walk back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,70 +107,74 @@ class Case:
 
 
 def write(net: Network, cases: Sequence[Case], semantics: str, producer: str, bits: int = BITS) -> bytes:
-    """The bytes of a certificate about a network."""
-    name = producer.encode()
-    out = [MAGIC, net.digest, struct.pack("<BHI", semantics == "float", bits, len(name)), name, _count(len(cases))]
-    for case in cases:
-        out.append(_count(len(case.boxes)))
-        for box in case.boxes:
-            out.append(_count(len(box)))
-            out += [_doubles(ends) for ends in box]
-        out.append(_count(len(case.claims)))
-        for claim in case.claims:
-            out.append(_count(len(claim)))
-            for i in claim:
-                out.append(_count(len(i.row)))
-                out += [_count(cell) + _number(v) for cell, v in sorted(i.row.items())]
-                out.append(_number(i.threshold) + bytes([i.strict]))
-    for case in cases:
-        todo = [case.tree]
-        while todo:
-            branch = todo.pop()
-            out.append(_branch(net, branch))
-            todo += reversed(branch.parts)
-    return b"".join(out)
+    """The bytes of a certificate about a network: JSON, in one order, without spaces."""
+    content = {
+        "format": "lunette certificate",
+        "version": 1,
+        "producer": producer,
+        "graph": net.digest,
+        "semantics": semantics,
+        "bits": bits,
+        "cases": [_case(net, c) for c in cases],
+    }
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
-def _branch(net: Network, branch: Branch) -> bytes:
-    out = [_count(len(branch.steps))]
-    for step in branch.steps:
-        out.append(bytes([isinstance(step, Tighten)]) + _count(step.node))
-        if isinstance(step, Tighten):
-            out += [_bitmap(cells, net.nodes[step.node].size) for cells in (step.low, step.high)]
-    out.append(_count(len(branch.proofs)))
-    for p in branch.proofs:
-        out.append(_count(p.claim) + _doubles(p.factors) + _doubles(p.betas) + _count(len(p.slopes)))
-        out += [_count(node) for node in sorted(p.slopes)]
-        for node in sorted(p.slopes):
-            out.append(_bitmap(p.slopes[node], net.nodes[node].size))
-            out += [struct.pack(f"<{len(v)}i", *v) for _, v in sorted(p.slopes[node].items())]
-    if branch.split is None:
-        return b"".join([*out, b"\0"])
-    cut = isinstance(branch.split, Cut)
-    out.append(bytes([1 if cut else 2]) + _count(branch.split.node) + _count(branch.split.cell))
-    return b"".join([*out, _number(branch.split.at) if isinstance(branch.split, Cut) else b""])
+def _case(net: Network, case: Case) -> dict[str, Any]:
+    tree, todo = list[Any](), [case.tree]
+    while todo:
+        branch = todo.pop()
+        tree.append(_branch(net, branch))
+        todo += reversed(branch.parts)
+    return {
+        "boxes": [[[_number(lo), _number(hi)] for lo, hi in box] for box in case.boxes],
+        "claims": [[_inequality(i) for i in claim] for claim in case.claims],
+        "tree": tree,
+    }
 
 
-def _bitmap(cells: Iterable[int], size: int) -> bytes:
-    bits = bytearray(-(-size // 8))
+def _inequality(i: Inequality) -> list[Any]:
+    return [[[c, _number(v)] for c, v in sorted(i.row.items())], _number(i.threshold), int(i.strict)]
+
+
+def _branch(net: Network, branch: Branch) -> list[Any]:
+    steps = [
+        [s.node, _map(s.low, net, s.node), _map(s.high, net, s.node)] if isinstance(s, Tighten) else [s.node]
+        for s in branch.steps
+    ]
+    proofs = [
+        [
+            p.claim,
+            int(p.by_box),
+            [_number(f) for f in p.factors],
+            [_number(b) for b in p.betas],
+            [
+                [at, _map(own, net, at), [s for c in sorted(own) for s in own[c]]]
+                for at, own in sorted(p.slopes.items())
+            ],
+        ]
+        for p in branch.proofs
+    ]
+    split = branch.split
+    if split is None:
+        return [steps, proofs, []]
+    return [steps, proofs, [split.node, split.cell, _number(split.at) if isinstance(split, Cut) else None]]
+
+
+def _map(cells: Iterable[int], net: Network, node: int) -> str:
+    """Cells as bits of a hexadecimal number, the first cell last."""
+    bits = bytearray(net.nodes[node].size // 8 + 1)
     for c in cells:
         bits[c // 8] |= 1 << c % 8
-    return bytes(bits)
+    return f"{int.from_bytes(bits, 'little'):x}"
 
 
-def _count(n: int) -> bytes:
-    return struct.pack("<I", n)
-
-
-def _doubles(values: Sequence[Number]) -> bytes:
-    for v in values:
-        if Fraction(float(v)) != Fraction(v):
-            raise ValueError(f"{v} is no float64")
-    return struct.pack(f"<{len(values)}d", *(float(v) for v in values))
-
-
-def _number(value: Number) -> bytes:
+def _number(value: Number) -> int | float | str:
+    """An integer or a float where that is the exact number, else the text of a fraction."""
     q = Fraction(value)
-    top = q.numerator.to_bytes(q.numerator.bit_length() // 8 + 1, "little", signed=True)
-    bottom = q.denominator.to_bytes((q.denominator.bit_length() + 7) // 8, "little")
-    return struct.pack("<HH", len(top), len(bottom)) + top + bottom
+    if q.denominator == 1 and abs(q) < 1 << 53:
+        return int(q)
+    try:
+        return float(q) if Fraction(float(q)) == q else f"{q.numerator}/{q.denominator}"
+    except OverflowError:
+        return f"{q.numerator}/{q.denominator}"

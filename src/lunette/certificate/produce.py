@@ -11,8 +11,6 @@ from fractions import Fraction
 from math import inf, nextafter
 from typing import Any
 
-import numpy as np
-
 from lunette.certificate.check import ZERO, Network, Node, Region
 from lunette.certificate.format import BITS, Box, Branch, Case, Forward, Inequality, Proof, Tighten
 from lunette.graph.graph import Graph
@@ -71,25 +69,21 @@ def _open(region: Region, n: Node) -> dict[int, set[int]]:
 
 
 def _is_exact(net: Network, n: Node) -> bool:
-    """Whether an interval is as good as any bound: each sum reads cells of inputs, each once."""
-    if n.sums is None:
-        return n.taps is None
-    return all(_is_moved(net, net.nodes[p]) for p in {p for ins, _ in n.sums for p, _ in ins})
+    """Whether an interval is as good as any bound: sums of cells of inputs and constants."""
+    return n.taps is None and not any(net.nodes[p].sources for p in n.sources)
 
 
-def _is_moved(net: Network, n: Node) -> bool:
-    """Whether the cells of a node are cells of leaves, no two the same."""
-    if n.sums is None:
-        return n.taps is None
-    read = [ins for ins, _ in n.sums if ins[0][0] != ZERO]
-    once = all(len(ins) == 1 for ins in read) and len({ins[0] for ins in read}) == len(read)
-    return once and all(_is_moved(net, net.nodes[p]) for p in {ins[0][0] for ins in read})
-
-
-def lower(region: Region, row: Mapping[int, Any], slopes: Slopes | None = None) -> float:
+def lower(
+    region: Region,
+    row: Mapping[int, Any],
+    slopes: Slopes | None = None,
+    betas: Sequence[float] | None = None,
+    by_box: bool = False,
+) -> float:
     """What the checker will prove of row . output from below, rounded down to a float."""
     own = {(at, c): with_zero(region.net, at, c, v) for at, some in (slopes or {}).items() for c, v in some.items()}
-    exact = region.lower({c: Fraction(v) for c, v in row.items()}, [Fraction(0)] * len(region.spaces), own)
+    factors = [Fraction(b) for b in betas] if betas is not None else [Fraction(0)] * len(region.spaces)
+    exact = region.lower({c: Fraction(v) for c, v in row.items()}, factors, own, by_box)
     found = float(exact)
     return found if Fraction(found) <= exact else nextafter(found, -inf)
 
@@ -101,14 +95,25 @@ def with_zero(net: Network, at: int, cell: int, values: Sequence[int]) -> list[i
     return [0 if p == ZERO else next(given) for p, _ in net.nodes[at].taps[cell]]
 
 
-def bounds_case(region: Region, boxes: Sequence[Box], rows: Sequence[Mapping[int, Any]], steps: Sequence[Step]) -> Any:
-    """A case that says lo <= row . output <= hi for some rows, with these numbers."""
-    claims, proofs, ends = list[Any](), list[Proof](), list[float]()
-    for row in rows:
-        for sign in (1, -1):
-            own = {c: sign * v for c, v in row.items()}
-            least = lower(region, own)
-            proofs.append(Proof(len(claims), (1.0,)))
-            claims.append((Inequality(own, least, True),))
-            ends.append(sign * least)
-    return Case(boxes, claims, Branch(steps, proofs)), np.array(ends[::2]), np.array(ends[1::2])
+def bounds_case(
+    region: Region,
+    boxes: Sequence[Box],
+    rows: Sequence[Mapping[int, Any]],
+    steps: Sequence[Step],
+    slopes: Any,
+    walk: bool,
+) -> Case:
+    """A case that says lo <= row . output <= hi for some rows: the best of the box, of a walk, and of slopes."""
+    claims, proofs = list[Any](), list[Proof]()
+    for sign, (at, row) in ((sign, own) for own in enumerate(rows) for sign in (1, -1)):
+        own = {c: sign * v for c, v in row.items()}
+        tries = [Proof(len(claims), by_box=True)]
+        if walk:
+            tries.append(Proof(len(claims)))
+        if (found := slopes.get((at, sign))) is not None:
+            tries.append(Proof(len(claims), slopes=found))
+        least = [lower(region, own, p.slopes, None, p.by_box) for p in tries]
+        best = max(range(len(tries)), key=least.__getitem__)
+        proofs.append(tries[best])
+        claims.append((Inequality(own, least[best], True),))
+    return Case(boxes, claims, Branch(steps, proofs))

@@ -18,12 +18,14 @@ lines for the rows that are asked for (lunette.relax.optimise).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 
+from lunette.certificate.slopes import Recorded, Slopes
 from lunette.errors import error_context
 from lunette.graph.graph import Graph
 from lunette.graph.nodes import Node
@@ -40,7 +42,7 @@ from lunette.relax.given import boxes_of, check, graph_of, rows_of
 from lunette.relax.network import in_float64
 from lunette.relax.optimise import improve
 from lunette.relax.patch import Patch
-from lunette.relax.result import Bounds
+from lunette.relax.result import Asked, Bounds
 from lunette.relax.step import Enclosed, Linear, Relaxed, Step
 
 MOST_ROWS: Final = 1 << 9  # rows at once: more are no faster
@@ -80,7 +82,17 @@ def bounds(
         floats = Floats(graph.nodes[graph.outputs[0]].dtype) if semantics == "float" else None
         network = Network(graph, given, memory, progress, floats)
         wanted = rows_of(rows, network.graph.nodes[network.graph.outputs[0]])
-        return network.bounds(method, wanted, steps, begin)
+
+        def lines(net: Any) -> Slopes:
+            again = Network(graph, given, memory, None, floats)
+            slopes = Recorded(net)
+            again.record = slopes.recorder
+            with np.errstate(all="ignore"):
+                again.bounds(method, wanted, steps, begin)
+            return slopes.found
+
+        asked = Asked(graph, given, lines if method == "optimised" else None)
+        return replace(network.bounds(method, wanted, steps, begin), asked=asked)
 
 
 class Network:
@@ -112,6 +124,8 @@ class Network:
         self.steps: dict[int, Step] = {}
         self.sensitivity: dict[str, Array] = {}
         self.stopped = ""
+        self.record: Callable[[int], Callable[[Array, Dual], None]] | None = None
+        """Makes what is told of better lines, for rows from a number on."""
         self.changed: set[int] = set()
         """Nodes whose boxes are smaller than their intervals at the inputs' boxes."""
         self.tight: dict[int, Array] = {}
@@ -365,7 +379,7 @@ class Network:
             proven(dual.lower(out, both, keep=True))
             self._note(dual, len(part) / len(wanted))
             if method == "optimised":
-                improve(dual, out, both, steps, proven)
+                improve(dual, out, both, steps, proven, None if self.record is None else self.record(start))
         self.progress("rows", len(wanted), len(wanted))
         return self.found
 

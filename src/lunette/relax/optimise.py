@@ -59,8 +59,18 @@ class _Ascent:
                 self.values[name] = np.clip(v + rate * way, 0, 1)
 
 
-def improve(dual: Dual, at: int, rows: Array, steps: int, proven: Callable[[Array], None]) -> None:
-    """Proven lower bounds of rows . h in so many steps: `proven` gets the best so far whenever it is better."""
+def improve(
+    dual: Dual,
+    at: int,
+    rows: Array,
+    steps: int,
+    proven: Callable[[Array], None],
+    record: Callable[[Array, Dual], None] | None = None,
+) -> None:
+    """Proven lower bounds of rows . h in so many steps: `proven` gets the best so far whenever it is better.
+
+    `record` is told after each walk which rows it was better for, while `dual` still has the walk.
+    """
     relaxed = [s for s in dual.steps.values() if isinstance(s, Relaxed)]
     best = dual.lower(at, rows)
     ascents = {id(s): _Ascent(s, len(rows)) for s in relaxed}
@@ -69,7 +79,10 @@ def improve(dual: Dual, at: int, rows: Array, steps: int, proven: Callable[[Arra
         for k in range(1, steps + 1):
             for s in relaxed:
                 s.choose(ascents[id(s)].values or None)
-            best = np.maximum(best, dual.lower(at, rows, keep=True))
+            found = dual.lower(at, rows, keep=True)
+            if record is not None:
+                record(found > best, dual)
+            best = np.maximum(best, found)
             proven(best)
             if k < steps:
                 _climb(dual, at, ascents, k, rate)

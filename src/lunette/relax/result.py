@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from lunette.certificate.certificate import Certificate, CertificateError, certificate_of
+from lunette.errors import error_context
 from lunette.graph.graph import Graph
 from lunette.graph.program import Program
 from lunette.number import Array, Interval
 from lunette.relax.report import POINTS, STEPS, to_html
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What bounds are of: the graph and its boxes or points; and, of improved lines, how to find them again."""
+
+    graph: Graph
+    boxes: Sequence[Array | Interval]
+    lines: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,7 @@ class Bounds:
     """For every input, how much of the width each cell makes: coefficients times widths, averaged over the rows."""
     winners: dict[int, Array] = field(default_factory=dict, repr=False)
     """For every maximum, how many cells can win each window."""
+    asked: Asked | None = field(default=None, repr=False)
 
     @property
     def width(self) -> Array:
@@ -71,6 +85,19 @@ class Bounds:
                     x = [np.where(s > 0, b.hi, b.lo) for s, b in zip(slopes, boxes, strict=True)]
                     look(x)
         return least, greatest
+
+    def certificate(self) -> Certificate:
+        """A file that proves bounds like these in exact integers; `lo` and `hi` of it are those that it proves.
+
+        They are the checker's own: of the same method, with lines of the same kind, and in general not the same floats.
+        """
+        assert self.asked is not None
+        with error_context("certificate"):
+            ends = [(b.lo, b.hi) if isinstance(b, Interval) else (b, b) for b in self.asked.boxes]
+            for lo, hi in ends:
+                if not (np.isfinite(lo).all() and np.isfinite(hi).all()):
+                    raise CertificateError("CE4", "finite boxes", "an infinite end", "Certificates are of numbers.")
+            return certificate_of(self.asked.graph, ends, self.rows, self.method, self.semantics, self.asked.lines)
 
     def to_html(self, path: str | Path | None = None) -> str:
         """A page about them, which needs no other file; written to `path` if it is given."""

@@ -7,15 +7,15 @@ stated only after the checker's exact walk has excluded it, with the slopes and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from lunette.certificate.certificate import Certificate
 from lunette.certificate.check import ZERO, Refused, Region
 from lunette.certificate.format import SLOPES, Branch, Case, Cut, Forward, Inequality, Proof, Tighten, Winner, write
 from lunette.certificate.produce import box_of, network_of, region_of, with_zero
@@ -121,7 +121,7 @@ class Certifier:
 
 
 def _renumbered(branch: Branch, numbers: Mapping[int, int]) -> Branch:
-    proofs = [Proof(numbers[p.claim], p.factors, p.betas, p.slopes) for p in branch.proofs]
+    proofs = [replace(p, claim=numbers[p.claim]) for p in branch.proofs]
     return Branch(branch.steps, proofs, branch.split, [_renumbered(b, numbers) for b in branch.parts])
 
 
@@ -175,9 +175,10 @@ class _Room:
         self.certifier.tick("certificate", case, len(self.room.cases))
         if case in self.proofs:
             return self.proofs[case]
-        tries: list[Callable[[], Slopes]] = [dict, lambda: self._slopes(Leaf(row), {}), self._flat]
+        tries: list[Callable[[], Slopes | None]] = [dict, lambda: self._slopes(Leaf(row), {})]
         if isinstance(how, Tree):
             tries.insert(0, lambda: self._slopes(how.leaf, {}))
+        tries.insert(0 if how == "interval" else len(tries), lambda: None)
         for make in tries:
             if (found := self._proof(case, row, make(), [], region)) is not None:
                 self.proofs[case] = found
@@ -185,32 +186,18 @@ class _Room:
         self.open.append(case)
         return Proof(case)
 
-    def _proof(self, case: int, row: int, slopes: Slopes, betas: list[float], region: Region) -> Proof | None:
+    def _proof(self, case: int, row: int, chosen: Slopes | None, betas: list[float], region: Region) -> Proof | None:
+        """A proof that the checker accepts, with slopes, or without them by the box of the output alone."""
+        slopes = chosen or {}
         conditions = self.room.cases[case].conditions
         factors = [float(r == row) for r in self.room.places[case]]
         claim = [(dict(d.terms), d.threshold, d.strict) for d in conditions]
         net = self.certifier.net
         own = {(at, c): with_zero(net, at, c, v) for at, some in slopes.items() for c, v in some.items()}
         exact = [[Fraction(v) for v in values] for values in (factors, betas)]
-        if region.empty or region.excludes(claim, exact[0], exact[1], own):
-            return Proof(case, factors, betas, slopes)
+        if region.empty or region.excludes(claim, exact[0], exact[1], own, chosen is None):
+            return Proof(case, factors, betas, slopes, chosen is None)
         return None
-
-    def _flat(self) -> Slopes:
-        """No slopes at the last maxima before the output: their boxes, as an interval has them."""
-        nodes, found = self.certifier.net.nodes, Slopes()
-        waiting, seen = [self.certifier.net.out], set[int]()
-        while waiting:
-            at = waiting.pop()
-            if at in seen or at == ZERO:
-                continue
-            seen.add(at)
-            n = nodes[at]
-            if n.taps is not None:
-                found[at] = {c: [0] * sum(p != ZERO for p, _ in t) for c, t in enumerate(n.taps)}
-            elif n.sums is not None:
-                waiting += {p for ins, _ in n.sums for p, _ in ins}
-        return found
 
     def _slopes(self, leaf: Leaf, skip: Mapping[tuple[int, int], Any]) -> Slopes:
         """The slopes that a leaf's walk has taken, where a cell is not decided."""
@@ -326,17 +313,6 @@ class _Room:
         return [0.0] * len(order) if found is None else [float(found[m]) for m in order]
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The bytes of a certificate."""
-
-    data: bytes
-
-    def save(self, path: str | Path) -> None:
-        """Write it to a file."""
-        Path(path).write_bytes(self.data)
-
-
-def made(net: Any, cases: Sequence[Case], semantics: str) -> Made:
+def made(net: Any, cases: Sequence[Case], semantics: str) -> Certificate:
     """A certificate of these cases."""
-    return Made(write(net, cases, semantics, f"lunette {VERSION}"))
+    return Certificate(write(net, cases, semantics, f"lunette {VERSION}, verify"))
