@@ -100,6 +100,9 @@ from lunette.relax.bounds import bounds as bounds
 from lunette.relax.result import Bounds as Bounds
 from lunette.threads import get_num_threads as get_num_threads
 from lunette.threads import set_num_threads as set_num_threads
+from lunette.verify.property import Property as Property
+from lunette.verify.result import Verdict as Verdict
+from lunette.verify.verify import verify as verify
 
 if _typing.TYPE_CHECKING:
     from lunette.conform.run import conform as conform
@@ -173,9 +176,11 @@ __all__ = [
     "Interval",
     "LunetteError",
     "Program",
+    "Property",
     "ShapeError",
     "UndecidedError",
     "Var",
+    "Verdict",
     "__version__",
     "abs",
     "adaptive_avg_pool",
@@ -190,8 +195,8 @@ __all__ = [
     "avg_pool_vjp",
     "batch_norm",
     "bounds",
-    "check",
     "broadcast_to",
+    "check",
     "concat",
     "conform",
     "conv",
@@ -268,5 +273,6 @@ __all__ = [
     "transpose",
     "ulps",
     "value_and_grad",
+    "verify",
     "vjp",
 ]

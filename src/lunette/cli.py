@@ -27,6 +27,7 @@ from lunette.onnx.command import GRAPH, SHAPES, import_model, read_graph, stem_o
 from lunette.op import parameters_of
 from lunette.ops import ALL
 from lunette.threads import MOST_THREADS
+from lunette.verify.command import verify_command
 
 app = typer.Typer(
     help="The spatial operators of neural networks, defined exactly: look inside them, and try them.",
@@ -38,6 +39,7 @@ app.command()(conform)
 app.command()(diff)
 app.command("import")(import_model)
 app.command("bounds")(bounds_command)
+app.command("verify")(verify_command)
 out = Console()
 BACKENDS = ("torch", "jax", "onnx", "onnxruntime", "openvino", "tinygrad", "sympy")
 

@@ -138,11 +138,11 @@ class Answer(Boxes):
         self.stopped = stopped
         self.enclose()
         intervals = _floats_of(self.boxes)
-        plain = own = self._of_rows(rows, out)
+        plain = own = self.of_rows(rows, out)
         if method != "interval":
             if self.moving[out] and not stopped:
                 own = self._unless_stopped(lambda: self._walked(rows, out, method, steps), plain)
-            plain = meet(plain, self._of_rows(rows, out))
+            plain = meet(plain, self.of_rows(rows, out))
         both = meet(plain, own)
         winners = {
             at: s.relaxation.can_win().sum((0, 1))
@@ -178,7 +178,7 @@ class Answer(Boxes):
             self.stopped = "out of time"
         return self.found
 
-    def _of_rows(self, rows: Array | None, out: int) -> Interval:
+    def of_rows(self, rows: Array | None, out: int) -> Interval:
         box = self.boxes[out]
         if rows is None:
             return Interval.between(box.lo.copy(), box.hi.copy())

@@ -82,8 +82,12 @@ class Dual:
             account.slack += step.slack
             if isinstance(a, Patch) and step.sources:
                 found = pull_patch(step, a)
-                return step.pull(a.whole()) if found is None else found
-            return step.pull(a) if step.sources else []  # type: ignore[arg-type]
+                if found is not None:
+                    return found
+                a = a.whole()
+            parts = step.pull(a) if step.sources else []  # type: ignore[arg-type]
+            account.error = account.error + step.beside
+            return parts
 
         def pull(k: int, wrt: int, a: Array | Patch) -> Array | Patch:
             nonlocal parts
