@@ -1076,3 +1076,10 @@ def test_infinite_ends_meet_numbers_that_no_float_holds(huge: Any) -> None:
     assert exactly * exactly in square and square.hi == inf
     assert (line.lo, line.hi) == (-inf, inf)
     assert 2 * exactly in box - -huge and 1 in box / huge
+
+
+def test_boxes_of_tensors_give_boxes_of_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.arange(16.0).reshape(1, 1, 4, 4)
+    y = ln.max_pool(ln.Interval(x, x + 1), 2, arithmetic="interval")
+    assert y.lo.tolist() == [[[[5, 7], [13, 15]]]] and isinstance(y.hi, torch.Tensor) and y.shape == (1, 1, 2, 2)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from lunette.conform.case import MODES, Case
-from lunette.conform.classify import RULES
+from lunette.conform.classes import RULES
 from lunette.conform.data import DTYPES
 from lunette.conform.isa import SETS
 from lunette.conform.result import FAILURES, Outcome

@@ -1,9 +1,9 @@
 """The exact answer to a case.
 
 Small cases run the specification: on rationals where the operator is rational, on balls of 200 bits or more where it
-has roots or exponentials, on floats where the data hold NaN or infinities. Large cases run lunette's rounded arithmetic,
-which gives the float64 nearest to the exact answer, roots and exponentials included. What an answer that is not exact
-may be off by is allowed to those who are compared with it.
+has roots or exponentials, on floats where the data hold NaN or infinities. Large cases run rounded arithmetic, which
+gives the float64 nearest to the exact answer, roots and exponentials included. What an answer that is not exact may be
+off by is allowed to those who are compared with it.
 
 How far a computation may be from it is lunette.conform.allowance.
 """
@@ -30,7 +30,7 @@ from lunette.window import Axis, Window
 MOST_PRODUCTS = 30_000
 """Cases with more products than this are answered in float64."""
 BITS = (200, 2400)
-"""Of balls; the second, where cancellation leaves open which float64 is nearest: what is left then is below them all."""
+"""Of balls; the second where cancellation leaves open which float64 is nearest: what is then left is below them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import marshal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -24,6 +24,7 @@ from lunette.op import parameters_of
 from lunette.ops import ALL, KINDS
 
 PER_AXIS = frozenset({"stride", "padding", "dilation", "output_padding"})
+VALUES, DERIVATIVES = ("forward", "indices"), ("jvp", "vjp")
 UNSAID = ("ties", "spatial", "arithmetic")
 """Options that change no value: a function need not have them."""
 
@@ -32,6 +33,7 @@ class Function(Backend):
     """A function that should be an operator."""
 
     lives_here = True
+    may_be_anything = True
 
     def __init__(
         self,
@@ -40,8 +42,6 @@ class Function(Backend):
         op: str,
         jvp: Callable[..., Any] | None = None,
         vjp: Callable[..., Any] | None = None,
-        dtypes: Sequence[str] | None = None,
-        ranks: Sequence[int] | None = None,
     ) -> None:
         self.name, self.op = name, op
         self.functions = {"forward": function, "indices": function, "jvp": jvp, "vjp": vjp}
@@ -52,8 +52,8 @@ class Function(Backend):
             modes.append("indices")
         self.space = Space(
             ops=(op,),
-            ranks=tuple(ranks or (1, 2, 3)),
-            dtypes=tuple(dtypes or ("float32", "float64")),
+            ranks=(1, 2, 3),
+            dtypes=("float32", "float64"),
             modes=tuple(modes),
             layouts=("contiguous",),
             named_padding=False,  # cells, in pairs only where both ends differ
@@ -75,18 +75,16 @@ class Function(Backend):
 
     @property
     def fingerprint(self) -> str:
-        """Of the files that the functions are written in, and of what they are said to be made for."""
-        made_for = hashlib.sha256(repr((self.space.dtypes, self.space.ranks)).encode())
+        """Of the files that the functions are written in."""
+        files = hashlib.sha256()
         for mode in ("forward", "jvp", "vjp"):
-            made_for.update(_written(self.functions[mode]))
-        return made_for.hexdigest()[:16]
+            files.update(_written(self.functions[mode]))
+        return files.hexdigest()[:16]
 
     def supports(self, case: Case) -> str | None:
         """A function without an argument is not asked for what that argument says."""
         if case.mode not in self.space.modes:
             return f"no {case.mode}"
-        if case.dtype not in self.space.dtypes:
-            return f"no {case.dtype}"
         function = self.functions[case.mode]
         assert function is not None
         for name, value in case.options.items():
@@ -97,6 +95,22 @@ class Function(Backend):
             if value != default and not (isinstance(value, tuple) and set(value) == {default}):
                 return f"the function takes no {name}"
         return None
+
+    def expected(self, mode: str) -> str:
+        function = self.functions[mode]
+        assert function is not None
+        kind = KINDS[self.op]
+        arrays = {"jvp": ["primals", "tangents"], "vjp": ["primals", "cotangent"]}.get(mode, list(kind.arrays))
+        arrays = [a if a != "b" else "b=None" for a in arrays]
+        needed = [n for n, p in parameters_of(ALL[kind]).items() if p.default is p.empty and n not in kind.arrays]
+        more = [n for n in parameters_of(ALL[kind]) if n not in (*kind.arrays, *needed, *UNSAID, "return_indices")]
+        options = [*needed, *(f"{n}=..." for n in more if self._takes(function, n))]
+        gives = {
+            "indices": "(y, index), two NumPy arrays",
+            "jvp": "the tangent of y, a NumPy array",
+            "vjp": f"a tuple of {len(kind.arrays)} NumPy arrays, one for each primal",
+        }.get(mode, "y, a NumPy array of x's dtype")
+        return f"{_called(function)}({', '.join([*arrays, *options])}) -> {gives}; x is (batch, channels, *space)"
 
     def fitted(self, case: Case) -> Case:
         """Without the options that the function has no parameter for."""
@@ -199,12 +213,16 @@ def _as_array(value: Any) -> Any:
 
 
 class Imported(Function):
-    """A function named "module:function as operator"; `<function>_jvp` and `<function>_vjp` beside it belong to it."""
+    """A function named "module:function as operator"; `<function>_jvp` and `<function>_vjp` beside it belong to it.
+
+    Derivatives elsewhere are named behind it: "my:pool as max_pool vjp=back", or "vjp=other:back".
+    """
 
     lives_here = False
 
     def __init__(self, name: str) -> None:
-        place, _, op = name.partition(" as ")
+        place, _, rest = name.partition(" as ")
+        op, *named = rest.split(" ")
         module, _, path = place.partition(":")
         try:
             found: Any = importlib.import_module(module)  # which may have operators of its own
@@ -222,13 +240,37 @@ class Imported(Function):
             raise ArgumentError(
                 "V5", f"a function {path} in {module}", shown(function), "Write module:function.", who="conform"
             )
-        self.module_name, self.path = module, path
-        derivatives: Mapping[str, Any] = {m: getattr(found, f"{parts[-1]}_{m}", None) for m in ("jvp", "vjp")}
+        self.places = {m: (module, f"{path}_{m}") for m in DERIVATIVES} | dict.fromkeys(VALUES, (module, path))
+        derivatives: dict[str, Any] = {m: getattr(found, f"{parts[-1]}_{m}", None) for m in DERIVATIVES}
+        for mode, _, where in (n.partition("=") for n in named):
+            self.places[mode] = _place(where, module)
+            derivatives[mode] = _imported(*self.places[mode])
         super().__init__(name, function, op, derivatives["jvp"], derivatives["vjp"])
 
     def place(self, mode: str) -> tuple[str, str]:
         """As it was named."""
-        return self.module_name, self.path + (f"_{mode}" if mode in ("jvp", "vjp") else "")
+        return self.places[mode]
+
+
+def _place(where: str, module: str) -> tuple[str, str]:
+    """Module and name of a function that is named beside another one."""
+    other, _, name = where.rpartition(":")
+    return other or module, name
+
+
+def _imported(module: str, name: str) -> Callable[..., Any]:
+    """Rule V5."""
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        hint = "Run it where `import` finds the module."
+        raise ArgumentError("V5", f"a module {module}", shown(str(error)), hint, who="conform") from error
+    if not callable(found):
+        raise ArgumentError(
+            "V5", f"a function {name} in {module}", shown(found), "Write module:function.", who="conform"
+        )
+    function: Callable[..., Any] = found
+    return function
 
 
 _numbers = count(1)
@@ -282,10 +324,8 @@ def _called(function: Any) -> str:
 def as_backend(
     function: Callable[..., Any],
     op: str | None,
-    jvp: Callable[..., Any] | None,
-    vjp: Callable[..., Any] | None,
-    dtypes: Sequence[str] | None,
-    ranks: Sequence[int] | None,
+    jvp: Any,
+    vjp: Any,
 ) -> str:
     """Give a function of this process a name under which it is found here."""
     if not callable(function):
@@ -294,5 +334,5 @@ def as_backend(
     own = _called(function)
     chosen = check_operator(op or own)
     name = f"{own} as {chosen} #{next(_numbers)}"
-    register(Function(name, function, chosen, jvp, vjp, dtypes, ranks))
+    register(Function(name, function, chosen, jvp, vjp))
     return name
