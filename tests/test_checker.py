@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import sys
 from fractions import Fraction
-from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from configurations import random_case
 
 import lunette as ln
+from configurations import random_case
 from lunette.certificate import check as checker
 from lunette.certificate.produce import network_of
-from lunette.errors import LunetteError
 from lunette.graph.text import kinds, options_of
 
 WINDOWS = (
