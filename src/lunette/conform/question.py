@@ -148,7 +148,7 @@ class Question:
 
     def value(self, x: Array) -> Any:
         """The exact output at a point whose cells are floats: Fractions, or balls."""
-        before: int = flint.ctx.prec
+        before: Any = flint.ctx.prec
         flint.ctx.prec = BITS
         try:
             return self.graph.eval(x.astype(object), number=flint.arb if is_analytic(self.case.kind) else Fraction)
@@ -195,7 +195,7 @@ class Question:
         """A point whose exact value is outside of bounds, where it seems to be farthest; None if there is none."""
         low, high = (np.asarray(end, np.float64).reshape(self.shape[1:]) for end in (lo, hi))
         room = np.minimum(self.values - low, high - self.values)  # below 0 it is outside
-        near: Array = (room < CLEAR * (1 + np.abs(self.values))).reshape(len(room), -1).any(1)
+        near: Any = (room < CLEAR * (1 + np.abs(self.values))).reshape(len(room), -1).any(1)
         least = np.where(near, room.reshape(len(room), -1).min(1), np.inf)
         for at in np.argsort(least, kind="stable")[:MOST_EXACT]:
             if near[at] and (found := self._outside(self.points[at], low, high)) is not None:
