@@ -590,10 +590,9 @@ class Region:
         )
         return least > most or (strict and least == most)
 
-    def parts(self, at: int, cell: int, at_number: Any) -> list[Any]:
+    def parts(self, at: int, cell: int, q: Fraction | None) -> list[Any]:
         """The parts of a split, as arguments of `where`: at a number; or, for None, by the winner of a maximum."""
-        if at_number is not None:
-            q = number(at_number)
+        if q is not None:
             return [([([(at, cell, -1)], -down(-q, self.bits))],), ([([(at, cell, 1)], -down(q, self.bits))],)]
         taps: list[Tap] = self.net.nodes[at].taps[cell]
         rest = [[([(*won, 1), (*lost, -1)], 0) for lost in taps if lost != won] for won in taps]
@@ -676,7 +675,7 @@ def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
             if split:
                 at, cell, q = split
                 need(depth < MOST_SPLITS and 0 <= cell < len(region.lo[at]), "a split of a cell")
-                todo += [(region, p, left, depth + 1) for p in reversed(region.parts(at, cell, q))]
+                todo += [(region, p, left, depth + 1) for p in reversed(region.parts(at, cell, None if q is None else number(q)))]
         need(not todo, "a branch for every part")
     return found
 
