@@ -23,6 +23,7 @@ from lunette.conform.command import conform, diff
 from lunette.errors import error_context, meant
 from lunette.number import Array
 from lunette.onnx.bounds_command import bounds_command
+from lunette.onnx.check_command import check_command
 from lunette.onnx.command import GRAPH, SHAPES, import_model, read_graph, stem_of
 from lunette.op import parameters_of
 from lunette.ops import ALL
@@ -40,6 +41,7 @@ app.command()(diff)
 app.command("import")(import_model)
 app.command("bounds")(bounds_command)
 app.command("verify")(verify_command)
+app.command("check")(check_command)
 out = Console()
 BACKENDS = ("torch", "jax", "onnx", "onnxruntime", "openvino", "tinygrad", "sympy")
 

@@ -61,16 +61,7 @@ class Certificate:
         try:
             content = json.loads(self.data)
             assert content["format"] == "lunette certificate" and content["version"] == 1
-            cases = [
-                (
-                    [[(checker.number(lo), checker.number(hi)) for lo, hi in box] for box in case["boxes"]],
-                    [
-                        [({c: checker.number(v) for c, v in row}, checker.number(t), bool(s)) for row, t, s in claim]
-                        for claim in case["claims"]
-                    ],
-                )
-                for case in content["cases"]
-            ]
+            cases = checker.cases_of(content)
             return Statement(str(content["graph"]), str(content["semantics"]), str(content["producer"]), cases)
         except Exception as error:  # a file can be damaged in more ways than there are exceptions
             hint = "It was not written by b.certificate() or ln.verify, or was damaged."

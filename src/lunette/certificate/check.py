@@ -161,6 +161,10 @@ class Node:
     dtype: str = "f32"
     sources: frozenset[int] = frozenset()
 
+    @property
+    def is_computed(self) -> bool:
+        return self.taps is not None or self.sums is not None
+
 
 def spread(x: Array, to: Shape) -> Array:
     """As broadcasting has it."""
@@ -265,7 +269,7 @@ class Network:
 
     def __init__(self, lines: list[str], constants: Any) -> None:
         self.nodes: dict[int, Node] = {ZERO: Node(1, [Fraction(0)])}
-        self.constants, self.work, self.inputs, self.arrays = constants, 0, list[Node](), list[Array]()
+        self.constants, self.inputs, self.arrays = constants, list[Node](), list[Array]()
         self.hash = hashlib.sha256(b"lunette graph 1\n")
         for n, text in enumerate(lines[:-1]):
             found = self.LINE.fullmatch(text) if len(text) < 1 << 13 else None
@@ -412,45 +416,41 @@ class Network:
         return Array(to, self.sum([([t], [w]) for t, w in zip(left, factors[0], strict=True)], factors[1], 1))
 
 
-# ---- the least of a * (the greatest of low and the cells) - g . cells, over a box; low is no less than any of l
+# ---- a part of the input box, and what is known there
 
 
-def least_of_max(a: int, g: list[int], l: list[int], u: list[int], low: int) -> int:
+def least_of_max(a: int, g: list[int], lows: list[int], tops: list[int], low: int) -> int:
+    """The least of a*(the greatest of low and the cells) - g . cells over a box; low is no less than any of lows."""
     if a < 0:  # a times the greatest is the least of a times each
-        ends = [min(-s * p, -s * q) for s, p, q in zip(g, l, u, strict=True)]
-        whole = sum(ends)
-        own = (whole - e + min((a - s) * p, (a - s) * q) for e, s, p, q in zip(ends, g, l, u, strict=True))
-        return min([a * low + whole, *own])
+        ends = [min(-s * p, -s * q) for s, p, q in zip(g, lows, tops, strict=True)]
+        own = [min((a - s) * p, (a - s) * q) - e for s, p, q, e in zip(g, lows, tops, ends, strict=True)]
+        return sum(ends) + min([a * low, *own])
     # Where the greatest is t, cells are at most t. The least of that is convex in t, and bends where cells end.
-    rising = [(s, q) for s, q in zip(g, u, strict=True) if s > 0]
-    rest = sum(s * p for s, p in zip(g, l, strict=True) if s <= 0)
-    return min(a * t - sum(s * min(q, t) for s, q in rising) for t in (low, *(q for q in u if q > low))) - rest
+    rising = [(s, q) for s, q in zip(g, tops, strict=True) if s > 0]
+    rest = sum(s * p for s, p in zip(g, lows, strict=True) if s <= 0)
+    return min(a * t - sum(s * min(q, t) for s, q in rising) for t in (low, *(q for q in tops if q > low))) - rest
 
 
-def slopes(l: list[int], u: list[int], low: int, below: bool) -> list[int]:
+def slopes(lows: list[int], tops: list[int], low: int, below: bool) -> list[int]:
     """Good ones: below, of one cell or none; above, those of the level t that is the second greatest end."""
     if below:
-        best = max(range(len(l)), key=lambda i: (l[i] >= low, l[i] + u[i]))
-        one = l[best] >= low or l[best] + u[best] > 2 * low
-        return [(one and i == best) << UNIT for i in range(len(l))]
-    t = max(low, sorted([*u, low])[-2])
-    return [((q - t) << UNIT) // (q - p) if q > t else 0 for p, q in zip(l, u, strict=True)]
-
-
-# ---- a part of the input box, and what is known there
+        best = max(range(len(lows)), key=lambda i: (lows[i] >= low, lows[i] + tops[i]))
+        one = lows[best] >= low or lows[best] + tops[best] > 2 * low
+        return [(one and i == best) << UNIT for i in range(len(lows))]
+    t = max(low, sorted([*tops, low])[-2])
+    return [((q - t) << UNIT) // (q - p) if q > t else 0 for p, q in zip(lows, tops, strict=True)]
 
 
 class Region:
     """Boxes of nodes, winners of maxima, and inequalities: the sum of (node, cell, sign) and a number is >= 0."""
 
     def __init__(self, net: Network, boxes: Any, bits: int, floats: bool) -> None:
-        self.net, self.bits, self.floats, self.empty = net, bits, floats, False
+        self.net, self.bits, self.floats, self.empty, self.work = net, bits, floats, False, [0]
         self.lo, self.hi, self.error = dict[int, list[int]](), dict[int, list[int]](), dict[int, list[int]]()
-        self.winners, self.spaces = dict[Tap, int](), list[Any]()
-        given = iter(boxes)
+        self.winners, self.spaces, given = dict[Tap, int](), list[Any](), iter(boxes)
         for n in net.nodes.values():
-            if n.sums is None and n.taps is None:
-                ends = [(q, q) for q in n.numbers] if n.numbers else next(given)
+            if not n.is_computed:
+                ends = next(given) if n.numbers is None else [(q, q) for q in n.numbers]
                 self.meet(n.at, [down(a, bits) for a, _ in ends], [-down(-b, bits) for _, b in ends])
         self.forward(0)
 
@@ -476,14 +476,27 @@ class Region:
                 new.meet(at, lo, hi)
         return new
 
+    def parts(self, at: int, cell: int, q: Fraction | None) -> list[Any]:
+        """The parts of a split, as arguments of `where`: at a number; or, for None, by the winner of a maximum."""
+        if q is not None:
+            return [([([(at, cell, -1)], -down(-q, self.bits))],), ([([(at, cell, 1)], -down(q, self.bits))],)]
+        taps = self.net.nodes[at].taps[cell]
+        spaces = [[([(*won, 1), (*lost, -1)], 0) for lost in taps if lost != won] for won in taps]
+        return [(own, [((at, cell), j)]) for j, own in enumerate(spaces)]
+
+    def count(self, work: int) -> None:
+        self.work[0] += work
+        need(self.work[0] < MOST_WORK, "a certificate that takes a possible time")
+
     def forward(self, start: int) -> None:
         """Boxes of all nodes from `start` on, by intervals."""
         for n in self.net.nodes.values():
-            if n.at >= start and (n.sums is not None or n.taps is not None):
+            if n.at >= start and n.is_computed:
+                self.count(64 * n.size)
                 if n.roundings and self.floats and n.at not in self.error:
                     self.error[n.at] = self.rounding(n)
-                lo, hi = self.image(n, self.lo, self.hi)
                 off = self.error.get(n.at, [0] * n.size)
+                lo, hi = self.image(n, self.lo, self.hi)
                 self.meet(n.at, list(map(sub, lo, off)), list(map(add, hi, off)))
 
     def image(self, n: Node, lo: Any, hi: Any) -> tuple[list[int], list[int]]:
@@ -491,19 +504,17 @@ class Region:
             return [max(lo[p][i] for p, i in t) for t in n.taps], [max(hi[p][i] for p, i in t) for t in n.taps]
         low, high = [0] * n.size, [0] * n.size
         for o, (p, ins, weights) in ((o, part) for o, own in enumerate(n.sums) for part in own):
-            l, u = lo[p], hi[p]
-            low[o] += sum(w * (l[i] if w > 0 else u[i]) for i, w in zip(ins, weights, strict=True))
-            high[o] += sum(w * (u[i] if w > 0 else l[i]) for i, w in zip(ins, weights, strict=True))
+            less, more = lo[p], hi[p]
+            low[o] += sum(w * (less[i] if w > 0 else more[i]) for i, w in zip(ins, weights, strict=True))
+            high[o] += sum(w * (more[i] if w > 0 else less[i]) for i, w in zip(ins, weights, strict=True))
         return [v // n.denominator for v in low], [-(-v // n.denominator) for v in high]
 
     def rounding(self, n: Node) -> list[int]:
         """What an execution in floats can be off by: gamma * (sum of |weight| * |cell|) + underflow; no overflow."""
         (precision, least, most), r = FLOATS[n.dtype], n.roundings
-        size = {p: [max(abs(a), abs(b)) for a, b in zip(self.lo[p], self.hi[p], strict=True)] for p in self.lo}
+        size = {p: [max(abs(a), abs(b)) for a, b in zip(self.lo[p], self.hi[p], strict=True)] for p in n.sources}
         whole = self.image(n, {p: [-v for v in s] for p, s in size.items()}, size)[1]
-        widest = max(whole, default=0) + r * max(
-            (size[p][i] for own in n.sums for p, ins, _ in own for i in ins), default=0
-        )
+        widest = max([0, *whole]) + r * max([0, *chain(*size.values())])
         need(r < 1 << 20 and widest >> self.bits < 1 << most - 1, "a proof that nothing overflows")
         return [-(-r * w // ((1 << precision) - r)) - (-(r << self.bits) >> least) for w in whole]
 
@@ -513,9 +524,8 @@ class Region:
         while a:
             n = nodes[max(a)]
             given, parts = [(c, x) for c, x in enumerate(a.pop(n.at)) if x], {p: [0] * nodes[p].size for p in n.sources}
-            self.net.work += n.size
-            need(self.net.work < MOST_WORK, "a certificate of a possible size")
-            if stop or not parts:
+            self.count(n.size)
+            if stop or not n.is_computed:
                 total += sum(x * (self.lo if x > 0 else self.hi)[n.at][c] for c, x in given)
                 continue
             if n.at in self.error:
@@ -538,66 +548,51 @@ class Region:
                 a[p] = list(map(add, a[p], part)) if p in a else part
         return total
 
-    def max(self, n: Any, cell: int, x: int, own: Any) -> tuple[Any, int]:
+    def max(self, n: Node, cell: int, x: int, own: Any) -> tuple[Any, int]:
         """Coefficients of the taps of a maximum for that of a cell, and the least bracket."""
         taps, winner = n.taps[cell], self.winners.get((n.at, cell))
-        l, u = [self.lo[p][i] for p, i in taps], [self.hi[p][i] for p, i in taps]
-        low = max(l)
-        live = [i for i, q in enumerate(u) if q > low] if winner is None else [winner]
-        if winner is not None or (len(live) == 1 and l[live[0]] == low):
+        lows, tops = [self.lo[p][i] for p, i in taps], [self.hi[p][i] for p, i in taps]
+        low = max(lows)
+        live = [i for i, q in enumerate(tops) if q > low] if winner is None else [winner]
+        if winner is not None or (len(live) == 1 and lows[live[0]] == low):
             return [(taps[live[0]], x)], 0  # it is that cell
-        l, u = [l[i] for i in live], [u[i] for i in live]
-        lines = [own[i] for i in live] if own else slopes(l, u, low, x >= 0) if live else []
-        g = [x * s >> UNIT for s in lines]
-        return [(taps[i], v) for i, v in zip(live, g, strict=True)], least_of_max(x, g, l, u, low)
+        lows, tops = [lows[i] for i in live], [tops[i] for i in live]
+        g = [x * s >> UNIT for s in ([own[i] for i in live] if own else slopes(lows, tops, low, x > 0) if live else [])]
+        return [(taps[i], v) for i, v in zip(live, g, strict=True)], least_of_max(x, g, lows, tops, low)
 
     def tighten(self, at: int, sides: Any) -> None:
         """Better ends of cells of a node: lower ends of the first list, upper ends of the second."""
-        ends, size = [self.lo[at].copy(), self.hi[at].copy()], len(self.lo[at])
-        for side, c in ((side, c) for side, some in enumerate(sides) for c in some):
-            unit = [0] * size
-            unit[c] = (-1 if side else 1) << self.bits
-            found = self.walk({at: unit}, {}) >> self.bits
-            ends[side][c] = min(ends[1][c], -found) if side else max(ends[0][c], found)
+        ends, zeros = [self.lo[at].copy(), self.hi[at].copy()], [0] * len(self.lo[at])
+        for sign, c in ((sign, c) for sign, some in zip((1, -1), sides, strict=True) for c in some):
+            found = self.walk({at: [*zeros[:c], sign << self.bits, *zeros[c + 1 :]]}, {}) >> self.bits
+            ends[sign < 0][c] = max(ends[0][c], found) if sign > 0 else min(ends[1][c], -found)
         self.meet(at, *ends)
 
-    def lower(self, row: dict[int, Fraction], betas: list[Fraction], own: Any, stop: bool = False) -> Fraction:
-        """A lower bound of row . output, by factors >= 0 of the inequalities of the region."""
-        ends, total = [p for p, _ in self.net.out] + [p for terms, _ in self.spaces for p, _, _ in terms], 0
-        start = {p: [0] * self.net.nodes[p].size for p in ends}
+    def excess(
+        self, claim: Any, factors: list[Fraction], betas: list[Fraction], own: Any, stop: bool = False
+    ) -> Fraction:
+        """A lower bound of the sum of factor*(row . output - threshold), by factors >= 0 of the region's inequalities."""
+        row, total = defaultdict[int, Fraction](Fraction), 0
+        start = {p: [0] * self.net.nodes[p].size for p, *_ in chain(self.net.out, *(terms for terms, _ in self.spaces))}
+        for c, v, f in ((c, v, f) for f, (part, _, _) in zip(factors, claim, strict=True) for c, v in part.items()):
+            row[c] += f * v
         for c, v in row.items():
             p, i = self.net.out[c]
             start[p][i] += down(v, self.bits)
-            total += min(self.lo[p][i], 0) * ((v * (1 << self.bits)).denominator > 1)
-        for beta, (terms, number) in zip(betas, self.spaces, strict=True):
-            total -= down(beta, self.bits) * number
+            total += min(self.lo[p][i], 0) * (v != Fraction(down(v, self.bits), 1 << self.bits))
+        for b, (terms, number) in zip((down(beta, self.bits) for beta in betas), self.spaces, strict=True):
+            total -= b * number
             for p, i, sign in terms:
-                start[p][i] -= sign * down(beta, self.bits)
-        return Fraction(total + self.walk(start, own, stop), 1 << 2 * self.bits)
+                start[p][i] -= sign * b
+        most = sum((f * t for f, (_, t, _) in zip(factors, claim, strict=True)), Fraction(0))
+        return Fraction(total + self.walk(start, own, stop), 1 << 2 * self.bits) - most
 
     def excludes(
         self, claim: Any, factors: list[Fraction], betas: list[Fraction], own: Any, stop: bool = False
     ) -> bool:
         """Whether no point satisfies all inequalities of a claim: the sum of them, with factors >= 0, is impossible."""
-        row, most = defaultdict[int, Fraction](Fraction), Fraction(0)
-        for f, (part, threshold, _) in zip(factors, claim, strict=True):
-            most += f * threshold
-            for c, v in part.items():
-                row[c] += f * v
-        least, strict = (
-            self.lower(row, betas, own, stop),
-            any(f and s for f, (_, _, s) in zip(factors, claim, strict=True)),
-        )
-        return least > most or (strict and least == most)
-
-    def parts(self, at: int, cell: int, at_number: Any) -> list[Any]:
-        """The parts of a split, as arguments of `where`: at a number; or, for None, by the winner of a maximum."""
-        if at_number is not None:
-            q = number(at_number)
-            return [([([(at, cell, -1)], -down(-q, self.bits))],), ([([(at, cell, 1)], -down(q, self.bits))],)]
-        taps: list[Tap] = self.net.nodes[at].taps[cell]
-        rest = [[([(*won, 1), (*lost, -1)], 0) for lost in taps if lost != won] for won in taps]
-        return [(spaces, [((at, cell), j)]) for j, spaces in enumerate(rest)]
+        found = self.excess(claim, factors, betas, own, stop)
+        return found > 0 or (found == 0 and any(f and strict for f, (_, _, strict) in zip(factors, claim, strict=True)))
 
 
 # ---- the certificate
@@ -612,148 +607,119 @@ def number(v: Any) -> Fraction:
 
 def marked(text: str, size: int) -> list[int]:
     """The cells whose bits a hexadecimal number has."""
-    need(isinstance(text, str) and len(text) <= size // 4 + 1 and re.fullmatch("[0-9a-f]+", text), "a map of cells")
-    found = [c for c, bit in enumerate(bin(int(text, 16))[:1:-1]) if bit == "1"]
-    need(not found or found[-1] < size, "a map of cells")
+    need(
+        len(text) <= size // 4 + 1 and re.fullmatch("[0-9a-f]+", text) and int(text, 16) >> size == 0, "a map of cells"
+    )
+    return [c for c, bit in enumerate(bin(int(text, 16))[:1:-1]) if bit == "1"]
+
+
+def cases_of(content: Any) -> list[tuple[Any, Any]]:
+    """(boxes, claims); an inequality is (row, a coefficient by cell of the output; threshold; strict)."""
+    found = []
+    for case in content["cases"]:
+        boxes = [[(number(lo), number(hi)) for lo, hi in box] for box in case["boxes"]]
+        own = case["claims"]
+        found.append((boxes, [[({c: number(v) for c, v in row}, number(t), bool(s)) for row, t, s in i] for i in own]))
     return found
 
 
 def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
-    """The cases (boxes, claims) that a certificate proves: no point of the boxes satisfies all inequalities of a claim.
-
-    An inequality is (row, a coefficient by cell of the output; threshold; strict): row . output <= threshold, or <.
-    """
-    need(len(data) < 1 << 30, "a file of a possible size")
-    said = json.loads(data)
+    """The cases that a certificate proves: no point of the boxes satisfies all inequalities of any of the claims."""
+    said = json.loads(data if len(data) < 1 << 30 else b"")
     need(said["format"] == "lunette certificate" and said["version"] == 1, "a certificate of version 1")
     need(said["graph"] == net.digest, "a certificate of this network; it is another's")
-    need(
-        said["semantics"] in ("real", "float") and type(said["bits"]) is int and 1 <= said["bits"] <= 1024,
-        "a semantics",
-    )
-    found = []
-    for case in said["cases"]:
-        boxes = [[(number(lo), number(hi)) for lo, hi in box] for box in case["boxes"]]
+    bits, cases = said["bits"], cases_of(said)
+    need(said["semantics"] in ("real", "float") and type(bits) is int and 1 <= bits <= 1024, "a semantics, and bits")
+    for (boxes, claims), case in zip(cases, said["cases"], strict=True):
         need([len(b) for b in boxes] == [n.size for n in net.inputs], "a box for every input")
-        need(all(lo <= hi for box in boxes for lo, hi in box), "boxes with lo <= hi")
-        claims = [
-            [({c: number(v) for c, v in row}, number(t), bool(s)) for row, t, s in claim] for claim in case["claims"]
-        ]
-        need(
-            all(type(c) is int and 0 <= c < len(net.out) for cl in claims for row, _, _ in cl for c in row),
-            "rows of cells",
-        )
-        found.append((boxes, claims))
-        root = Region(net, boxes, said["bits"], said["semantics"] == "float")
+        need(all(lo <= hi for lo, hi in chain(*boxes)), "boxes with lo <= hi")
+        named = {c for row, _, _ in chain(*claims) for c in row}
+        need(all(type(c) is int and 0 <= c < len(net.out) for c in named), "rows of cells of the output")
+        root = Region(net, boxes, bits, said["semantics"] == "float")
         todo: list[Any] = [(root, ([],), frozenset(range(len(claims))), 0)]
         for steps, proofs, split in case["tree"]:
-            need(todo, "no more branches than parts")
             parent, part, left, depth = todo.pop()
             region = parent.where(*part)
             for at, *sides in steps:
-                need(at in region.lo, "steps at nodes")
                 size = len(region.lo[at])
                 if not region.empty:
                     region.tighten(at, [marked(side, size) for side in sides]) if sides else region.forward(at)
-            for which, stop, factors, betas, chosen in proofs:
-                scale, own = [[number(v) for v in some] for some in (factors, betas)], {}
-                need(
-                    which in left and all(v >= 0 for v in chain(*scale)),
-                    "proofs of claims that are open, by factors >= 0",
-                )
+            for which, stop, *both, chosen in proofs:
+                (factors, betas), own = ([number(v) for v in some] for some in both), {}
+                need(which in left and min([0, *factors, *betas]) >= 0, "proofs of open claims, by factors >= 0")
                 for at, text, values in chosen:
+                    need(all(type(v) is int and abs(v) < 1 << 40 for v in values), "slopes of a possible size")
                     given = iter(values)
                     for c in marked(text, net.nodes[at].size):
                         own[at, c] = [0 if p == ZERO else next(given) for p, _ in net.nodes[at].taps[c]]
                 need(
-                    all(type(v) is int and abs(v) < 1 << 40 for v in chain(*own.values())), "slopes of a possible size"
-                )
-                need(
-                    region.empty or region.excludes(claims[which], *scale, own, bool(stop)), f"a proof of claim {which}"
+                    region.empty or region.excludes(claims[which], factors, betas, own, stop),
+                    f"a proof of claim {which}",
                 )
                 left = left - {which}
             need(split or not left or region.empty, "a proof for every part of the box")
             if split:
                 at, cell, q = split
                 need(depth < MOST_SPLITS and 0 <= cell < len(region.lo[at]), "a split of a cell")
-                todo += [(region, p, left, depth + 1) for p in reversed(region.parts(at, cell, q))]
+                parts = region.parts(at, cell, None if q is None else number(q))
+                todo += [(region, p, left, depth + 1) for p in reversed(parts)]
         need(not todo, "a branch for every part")
-    return found
+    return cases
 
 
 # ---- what was asked for
 
 
-def claims_of(text: str, net: Network) -> list[tuple[list[tuple[Fraction, Fraction]], list[Any]]]:
-    """A box and a claim for each of the alternatives of a VNNLIB file; X are the cells of all inputs, Y of the output."""
-    stack: list[Any] = [[]]
-    for token in re.findall(r"[()]|[^\s()]+", re.sub(r";[^\n]*", "", text)):
-        if token == ")":
-            need(len(stack) > 1, "brackets in pairs")
-            stack[-2].append(stack.pop())
-        else:
-            stack.append([]) if token == "(" else stack[-1].append(token)
-    need(len(stack) == 1, "brackets in pairs")
+def claims_of(text: str, net: Network) -> list[tuple[Any, Any]]:
+    """(ends, claim) of each alternative of a VNNLIB file; X are the cells of all inputs, Y those of the output."""
+    words = re.sub(r"[\w.+<>=-]+", r"'\g<0>',", re.sub(r";.*", "", text))
+    forms = ast.literal_eval("[" + words.replace("(", "[").replace(")", "],") + "]")
+    dtypes, found = [n.dtype for n in net.inputs for _ in range(n.size)], []
 
     def alternatives(e: Any) -> list[list[Any]]:
         parts = [alternatives(part) for part in e[1:]] if e[0] in ("and", "or") else [[[e]]]
-        return [list(chain(*p)) for p in product(*parts)] if e[0] != "or" else list(chain(*parts))
+        need(prod(map(len, parts)) < 1 << 16 or e[0] == "or", "alternatives of a possible number")
+        return list(chain(*parts)) if e[0] == "or" else [list(chain(*p)) for p in product(*parts)]
 
-    asserted = [alternatives(form[1]) for form in stack[0] if form[0] == "assert"]
-    need(prod(map(len, asserted)) <= 1 << 16, "alternatives of a possible number")
-    dtypes, found = [n.dtype for n in net.inputs for _ in range(n.size)], []
-    for choice in product(*asserted):
-        box: list[Any] = [[None, None] for _ in dtypes]
-        claim = []
-        for op, *sides in chain(*choice):
-            small, large = sides if op in ("<=", "<") else sides[::-1]
-            need(op in ("<=", "<", ">=", ">"), "inequalities")
-            row, threshold = defaultdict[str, int](int), Fraction(0)
-            for side, sign in ((small, 1), (large, -1)):
+    for atoms in alternatives(["and", *(form[1] for form in forms if form[0] == "assert")]):
+        box, claim = [([], []) for _ in dtypes], []
+        for op, *sides in atoms:
+            row, threshold = defaultdict[str, Fraction](Fraction), Fraction(0)
+            need(op in ("<=", "<", ">=", ">") and len(sides) == 2, "inequalities")
+            for side, sign in zip(sides if op[0] == "<" else sides[::-1], (1, -1), strict=True):
                 if re.fullmatch("[XY]_[0-9]{1,9}", side):
                     row[side] += sign
                 else:
-                    need(
-                        re.fullmatch(r"[-+]?[0-9]{0,99}(\.[0-9]{0,999})?([eE][-+]?[0-9]{1,3})?", side),
-                        "decimal numbers",
-                    )
+                    need(re.fullmatch(r"[-+]?[0-9.]{1,999}([eE][-+]?[0-9]{1,3})?", side), "decimal numbers")
                     threshold -= sign * Fraction(side)
-            names = {v[0] for v in row}
-            need(names in ({"X"}, {"Y"}) and (names == {"Y"} or len(row) == 1), "inequalities of one X, or of Y")
-            if names == {"Y"}:
-                claim.append(({int(v[2:]): Fraction(c) for v, c in row.items()}, threshold, op in "<>"))
+            if all(v[0] == "Y" for v in row):
+                claim.append(({int(v[2:]): c for v, c in row.items()}, threshold, op in "<>"))
             else:
                 ((v, c),) = row.items()
-                ends, side = box[int(v[2:])], c > 0
-                ends[side] = c * threshold if ends[side] is None else (max, min)[side](ends[side], c * threshold)
-        need(all(None not in ends for ends in box), "two ends for every X")
-        ends = [(nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(box, dtypes, strict=True)]
-        if all(a <= b for a, b in ends):
-            found.append((ends, claim))
+                need(c, "an inequality of one X")
+                box[int(v[2:])][c > 0].append(c * threshold)
+        ends = [(max(lo), min(hi)) for lo, hi in box]
+        ends = [(nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(ends, dtypes, strict=True)]
+        found += [(ends, claim)] if all(a <= b for a, b in ends) else []
     return found
 
 
 def nearest(q: Fraction, dtype: str) -> Fraction:
-    """The nearest float: what an input whose ends are one decimal number is."""
-    code, size = ("<f", "<i") if dtype == "f32" else ("<d", "<q")
-    bits = struct.unpack(size, struct.pack(code, float(q)))[0]
-    near = [
-        Fraction(struct.unpack(code, struct.pack(size, b))[0]) for b in (bits - 1, bits, bits + 1) if b >= 0 or bits < 0
-    ]
-    return min(near, key=lambda v: abs(v - q))
+    """The float that an input whose ends are one number is."""
+    near = rounded(float(q), dtype)
+    step = abs(near) / (1 << FLOATS[dtype][0] - 2)  # no less than the next float is away
+    return min((rounded(float(v), dtype) for v in (near - step, near, near + step)), key=lambda v: abs(v - q))
 
 
 def proves(cases: list[tuple[Any, Any]], wanted: list[tuple[Any, Any]]) -> bool:
-    """Whether each wanted (ends of all inputs' cells, claim) follows from a claim about a box around it."""
+    """Whether each wanted (ends, claim) follows from a claim about a box around it, whose inequalities are weaker."""
 
-    def weaker(i: Any, others: Any) -> bool:
-        """Whether an inequality follows from one of others."""
-        row, t, strict = i
-        return any(row == r and (v < t or (v == t and (s or not strict))) for r, v, s in others)
+    def weaker(claim: Any, row: Any, t: Fraction, strict: bool) -> bool:
+        return any(row == r and (v < t or (v == t and (s or not strict))) for r, v, s in claim)
 
     def follows(ends: Any, claim: Any, boxes: Any, claims: Any) -> bool:
         around = all(lo <= a and b <= hi for (a, b), (lo, hi) in zip(ends, chain(*boxes), strict=True))
-        return around and any(all(weaker(i, claim) for i in own) for own in claims)
+        return around and any(all(weaker(claim, *i) for i in own) for own in claims)
 
     return all(any(follows(*one, *case) for case in cases) for one in wanted)
 
@@ -767,10 +733,12 @@ def load(path: str) -> Network:
         with zipfile.ZipFile(path + ".npz") as archive:
             need(archive.getinfo(name + ".npy").file_size < 1 << 31, "constants of a possible size")
             data = archive.read(name + ".npy")
-        end = 10 + int.from_bytes(data[8:10], "little")
-        described = ast.literal_eval(data[10:end].decode())
-        own = {"descr": "<f4" if dtype == "f32" else "<f8", "fortran_order": False, "shape": shape}
-        need(data[:8] == b"\x93NUMPY\1\0" and described == own, f"constant {name} as the graph has it")
+        end, own = (
+            10 + int.from_bytes(data[8:10], "little"),
+            {"descr": "<f4" if dtype == "f32" else "<f8", "shape": shape},
+        )
+        need(data[:8] == b"\x93NUMPY\1\0", f"constant {name} as NumPy saves it")
+        need(ast.literal_eval(data[10:end].decode()) == own | {"fortran_order": False}, f"constant {name} of its shape")
         return data[end:]
 
     return Network(content["graph"], constant)
@@ -784,7 +752,7 @@ def main(graph: str, certificate: str, spec: str | None = None) -> int:
     except Exception as error:  # whatever goes wrong, nothing is proven
         print(f"refused: needs {error}" if isinstance(error, Refused) else f"refused: {error!r:.200}")
         return 1
-    print(f"{'proven' if spec else 'a statement'} about the graph {net.digest}")
+    print(f"{'proven' if spec else json.loads(Path(certificate).read_bytes())['cases']}, of the graph {net.digest}")
     return 0 if spec else 3
 
 
