@@ -117,7 +117,9 @@ def explain(
     ceil_mode: Annotated[bool, typer.Option("--ceil-mode", help="keep a last window that hangs over")] = False,
     exclude_pad: Annotated[bool, typer.Option("--exclude-pad", help="averages do not count padding")] = False,
     divisor: Annotated[float | None, typer.Option(help="what averages divide by")] = None,
+    at: Annotated[str | None, typer.Option(help="only this output cell: 2 or 2,3")] = None,
     svg: Annotated[Path | None, typer.Option(help="also write a picture here")] = None,
+    html: Annotated[Path | None, typer.Option(help="also write a page to hover over here")] = None,
 ) -> None:
     """Print which input cells every output cell reads, which are padding, which overhang, and the divisor.
 
@@ -139,7 +141,7 @@ def explain(
     arguments = {name: value for name, value in given.items() if value is not None}
     try:
         _check_options(op, arguments, given)
-        explanation = ln.explain(op, _ints(shape, "shape"), **arguments)
+        explanation = ln.explain(op, _ints(shape, "shape"), at=_ints(at, "at"), **arguments)
     except ln.LunetteError as error:
         if error.rule == "W5":  # how paddings are written is another matter here
             error.hint = "Write 1, or 1,2 for each axis, or 1:2,0:0 for lo:hi pairs."
@@ -148,6 +150,9 @@ def explain(
     if svg is not None:
         svg.write_text(explanation.to_svg())
         out.print(f"wrote {svg}", soft_wrap=True)
+    if html is not None:
+        explanation.to_html(html)
+        out.print(f"wrote {html}", soft_wrap=True)
 
 
 def _check_svg(path: Path | None, option: str) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from lunette.conform.case import Case
@@ -277,9 +278,12 @@ class Report:
     def __repr__(self) -> str:
         return f"<Report of {self.backend}: {SHOWN['line'](self)}>"
 
-    def to_html(self) -> str:
-        """A page that needs no network: write it to a file and open it in a browser."""
-        return SHOWN["page"](self)
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A page that needs no network; written to `path` if it is given."""
+        text = SHOWN["page"](self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
 
     def _repr_html_(self) -> str:
         """What notebooks show."""

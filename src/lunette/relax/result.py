@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lunette.errors import ArgumentError, error_context
 from lunette.graph.graph import Graph
 from lunette.graph.program import Program
 from lunette.number import Array, Interval
+from lunette.page import bar, inset
 from lunette.relax.report import POINTS, STEPS, to_html
 
 
@@ -118,6 +120,26 @@ class Bounds:
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: a bar from lo to hi for every row, the first ones of many."""
+        lo, hi = (np.asarray(a, np.float64).ravel() for a in (self.lo, self.hi))
+        ends = np.concatenate([lo, hi])
+        ends = ends[np.isfinite(ends)]
+        least, most = (float(ends.min()), float(ends.max())) if ends.size else (0.0, 1.0)
+        span = (most - least) or 1.0
+        rows = []
+        for at, (a, b) in enumerate(zip(lo[:MOST_ROWS], hi[:MOST_ROWS], strict=True)):
+            start, stop = ((min(max(float(v), least), most) - least) / span for v in (a, b))
+            sign = "above 0" if a > 0 else "below 0" if b < 0 else ""
+            rows.append((str(at), bar(start, stop - start), f"{a:.6g}", f"{b:.6g}", f"{b - a:.3g}", sign))
+        more = f"<p>and {len(lo) - MOST_ROWS} more</p>" if len(lo) > MOST_ROWS else ""
+        words = f"{self.method}, {self.seconds:.2f} s" + (f", stopped: {escape(self.stopped)}" if self.stopped else "")
+        return f"<div><p>{words}</p>{inset(('row', '', 'lo', 'hi', 'width', 'proven'), rows)}{more}</div>"
+
+
+MOST_ROWS = 24
+"""Of bounds that a notebook shows."""
 
 
 def joined(each: Sequence[Bounds], graph: Graph, method: str, rows: Array | None, semantics: str) -> Bounds:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from lunette.conform.report.plots import text
 from lunette.conform.report.words import configuration, headline, seen_as, who
 from lunette.conform.result import GRAVITY, SHOWN, Report, gravity
+from lunette.page import inset as rows_of
 
 HUES = {"wrong": "#c43d3d", "crashed": "#c43d3d", "refused": "#2f6db5"}
-CELL = 'style="text-align:left;padding:2px 12px 2px 0;vertical-align:top"'
 
 
 def inset(report: Report) -> str:
@@ -19,13 +19,12 @@ def inset(report: Report) -> str:
         kind = f'<span style="color:{hue};font-weight:600">{text(f.kind)}</span>'
         label = "known" if f.known is not None else str(number)
         cells = (label, kind, text(f.op), f"{f.count:,}", text(seen_as(f)), text(configuration(f.case)), text(f.got))
-        rows.append(f"<tr>{''.join(f'<td {CELL}>{c}</td>' for c in cells)}</tr>")
+        rows.append(cells)
     numbers = "; ".join(
         f"{text(op)}: " + ", ".join(f"{sum(v.get(x, 0) for x in some):,} {how}" for how, some in GRAVITY.items())
         for op, v in report.operators.items()
     )
-    names = "".join(f"<th {CELL}>{h}</th>" for h in head)
-    table = f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(rows)}</tbody></table>" if rows else ""
+    table = rows_of(head, rows) if rows else ""
     notes = "".join(f"<p>{text(n)}</p>" for n in (*report.misfits, *report.notes))
     return f"<div><p><b>{text(who(report))}</b>: {text(headline(report))}</p>{notes}<p>{numbers}</p>{table}</div>"
 
