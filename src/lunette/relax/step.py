@@ -96,6 +96,11 @@ class Step(ABC):
         """What the right side of (1) grows by with a, at values of the sources, (rows, *shape); for improving lines."""
 
 
+def _adds_up(node: Node) -> bool:
+    """Whether a node is a sum of products, of operands alone: padding, say, may have cells that are an option."""
+    return node.resolved is not None and node.op.terms(node.resolved.shapes) is not None
+
+
 class Linear(Step):
     """An operator that is linear in what varies."""
 
@@ -111,7 +116,11 @@ class Linear(Step):
             operands = [None if b is None else change(p, b) for p, b in enumerate(boxes)]
             return Interval.of(apply(kind, operands, "interval", *options))
 
-        zero = interval(lambda p, b: np.zeros(b.shape) if moving[p] else b)
+        added = [b for p, b in enumerate(boxes) if b is not None and not moving[p] and p in kind.jointly_linear]
+        if _adds_up(node) and not any(b.lo.any() or b.hi.any() for b in added):
+            zero = around(np.zeros(node.shape))  # a sum of products to which nothing is added
+        else:
+            zero = interval(lambda p, b: np.zeros(b.shape) if moving[p] else b)
         reach = interval(lambda p, b: around(magnitude(b)) if moving[p] else b)
         cells = prod(node.shape)
         with np.errstate(all="ignore"):
