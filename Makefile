@@ -11,8 +11,8 @@ WORKERS ?= auto
 SANITIZED_CALLS ?= 5000
 # The instruction sets that this processor has.
 SETS := generic $(shell grep -qsm1 avx2 /proc/cpuinfo && echo avx2) $(shell grep -qsm1 avx512vl /proc/cpuinfo && echo avx512)
-# What the other arithmetics compute with kernels of their own.
-DRIVEN := radii or many_planes or special_values or threads or undecided or own_error or as_near
+# Tests of the compiled kernels (pytest.mark.kernels), which run on every instruction set.
+KERNELS := tests/test_kernels.py tests/test_winners.py tests/test_rounded.py tests/test_interval.py tests/test_sums.py
 
 .PHONY: help demo test test-all test-long browser cluster defects sanitize aarch64 need bench check format clean
 
@@ -24,16 +24,13 @@ demo: $(VENV)/installed-demo ## install, train a network on digits, check it exa
 
 test: $(VENV)/installed-tests check ## install what the tests need, check style and types, run the tests
 	$(BIN)/python -m pytest -q -n $(WORKERS)
-	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_kernels.py tests/test_winners.py
-	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_rounded.py tests/test_interval.py -k "$(DRIVEN)"
-	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_sums.py -k "no_sum"
+	LUNETTE_ISA=generic $(BIN)/python -m pytest -q -n $(WORKERS) -m kernels $(KERNELS)
 
 test-all: need test-long browser cluster defects sanitize aarch64 ## every test there is, at length: random examples, a browser, a cluster, sanitizers, another processor
 
 test-long: $(VENV)/installed-tests check ## the tests with thousands of random examples per law and 100,000 random calls, on every instruction set; vast arrays
 	HYPOTHESIS_PROFILE=nightly LUNETTE_FUZZ_CALLS=100000 LUNETTE_BOUND_POINTS=1000000 $(BIN)/python -m pytest -q -n $(WORKERS)
-	for isa in $(SETS); do LUNETTE_ISA=$$isa $(BIN)/python -m pytest -q -n $(WORKERS) \
-	    tests/test_kernels.py tests/test_winners.py tests/test_sums.py tests/test_rounded.py tests/test_interval.py || exit 1; done
+	for isa in $(SETS); do LUNETTE_ISA=$$isa $(BIN)/python -m pytest -q -n $(WORKERS) $(KERNELS) || exit 1; done
 	$(BIN)/python -m pytest -q tests/vast.py
 
 browser: $(VENV)/installed-tests ## the page of a report in a real browser, light and dark, wide and narrow
@@ -50,9 +47,8 @@ sanitize: $(VENV)/installed-tests ## kernels and random calls under the address,
 	scripts/need.sh sanitize
 	for isa in "" generic; do export LUNETTE_ISA=$$isa LUNETTE_FUZZ_FOREIGN=0 LUNETTE_FUZZ_CALLS=$(SANITIZED_CALLS); \
 	    scripts/sanitize.sh address $(VENV) -m pytest -q -n $(WORKERS) -p no:cacheprovider \
-	        tests/test_kernels.py tests/test_native.py tests/test_fuzz.py && \
-	    scripts/sanitize.sh address $(VENV) -m pytest -q -n $(WORKERS) -p no:cacheprovider \
-	        tests/test_rounded.py tests/test_interval.py -k "$(DRIVEN)" || exit 1; done
+	        tests/test_native.py tests/test_fuzz.py && \
+	    scripts/sanitize.sh address $(VENV) -m pytest -q -n $(WORKERS) -p no:cacheprovider -m kernels $(KERNELS) || exit 1; done
 	LUNETTE_ISA=generic scripts/sanitize.sh thread $(VENV) -m pytest -q -s -p no:cacheprovider tests/test_native.py -k threads
 
 aarch64: $(VENV)/installed-tests ## cross-compile, and test the kernels under an emulator

@@ -118,13 +118,9 @@ T mean_again(const Pool& pool, const T* x, i64 output, T by) {
     // 2^-shift * (sum of terms) stays in range; powers of two cost no accuracy up here.
     const int shift = 64 - __builtin_clzll(static_cast<unsigned long long>(terms));
     const Wide<T> scale = std::ldexp(Wide<T>(1), -shift);
-    Wide<T> total = 0, block = 0;
-    i64 seen = 0;
-    each_cell(pool, output, [&](i64 i) {
-        block += x[i] * scale;
-        if (++seen % sum_block == 0) total += block, block = 0;
-    });
-    const T mean = static_cast<T>(std::ldexp((total + block) / by, shift));
+    LongSum<Wide<T>> sum;
+    each_cell(pool, output, [&](i64 i) { sum.add(x[i] * scale); });
+    const T mean = static_cast<T>(std::ldexp(sum.total() / by, shift));
     // Rounding may not push the mean of finite cells over the edge.
     constexpr T most = std::numeric_limits<T>::max();
     return std::fabs(by) >= static_cast<T>(terms) ? std::clamp(mean, -most, most) : mean;

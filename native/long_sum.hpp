@@ -73,10 +73,10 @@ private:
 // wait, and the last goes where the result is. Few arrays need one level. Many get levels of `base`: no term is added more
 // than base times on a level, and five levels hold 2^25 arrays.
 struct Ladder {
-    static constexpr i64 few = 190, base = 32;
+    static constexpr i64 few = 190, base = 32, most_levels = 12;
     i64 count, step, levels = 1;
     explicit Ladder(i64 arrays) : count(arrays), step(arrays <= few ? few : base) {
-        for (i64 held = step * base; held < count && levels < 12; held *= base) ++levels;
+        for (i64 held = step * base; held < count && levels < most_levels; held *= base) ++levels;
     }
     bool one_level() const { return count <= few; }
     // Whether array k starts level 0 anew.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "long_sum.hpp"
 #include "operators.hpp"
 #include "simd.hpp"
 #include "threads.hpp"
@@ -88,7 +89,7 @@ Range sum_plane(i64 n, const float* x, double& sum) {
     constexpr int L = lanes<float>, H = lanes<double>;
     constexpr i64 block = sum_block * L;
     Sizes sizes;
-    sum = -0.0;
+    LongSum<double> blocks;
     for (i64 i = 0; i < n;) {
         const i64 end = std::min(n, i + block);
         auto a = splat<H>(-0.0), b = a, c = a, d = a;
@@ -100,8 +101,9 @@ Range sum_plane(i64 n, const float* x, double& sum) {
         double part = -0.0;
         for (int l = 0; l < H; ++l) part += a[l];
         for (; i < end && end - i < 2 * L; ++i) sizes.meet(splat<L>(x[i])), part += x[i];
-        sum += part;
+        blocks.add_block(part);
     }
+    sum = blocks.total();
     return sizes.range();
 }
 

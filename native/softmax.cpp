@@ -1,5 +1,6 @@
 // Softmax and its logarithm, shifted by the greatest cell so that nothing overflows.
 #include "elementwise.hpp"
+#include "long_sum.hpp"
 #include "operators.hpp"
 
 namespace lunette::LN_ISA {
@@ -65,26 +66,26 @@ void one_row(bool log, i64 n, const T* x, T* y) {
 constexpr i64 strip = 256;
 template <class T>
 void columns(bool log, i64 n, i64 by, i64 width, const T* x, T* y) {
-    alignas(64) T top[strip], sum[strip], block[strip];
+    const Ladder ladder(n);
+    alignas(64) T top[strip], sum[strip], part[Ladder::most_levels][strip];
     Row<T> tops{top}, sums{sum};
     std::memcpy(top, x, width * sizeof(T));
     for (i64 k = 1; k < n; ++k)
         map<T>(width, top, [](auto a, auto b) { return b > a ? b : a; }, tops, Row<T>{x + k * by});
     map<T>(width, top, [](auto a) { return checked<T>(a); }, tops);
-    std::fill_n(sum, width, T(0));
-    for (i64 k = 0; k < n;) {
-        std::fill_n(block, width, T(0));
-        for (i64 end = std::min(n, k + sum_block); k < end; ++k) {
-            const Row<T> row{x + k * by};
-            auto term = [](auto v, auto t) { return exp_of<T>(below(v, t)); };
-            if (log) {
-                map<T>(width, block, [=](auto s, auto v, auto t) { return s + term(v, t); }, Row<T>{block}, row, tops);
-            } else {
-                map<T>(width, y + k * by, term, row, tops);
-                map<T>(width, block, [](auto s, auto e) { return s + e; }, Row<T>{block}, Row<T>{y + k * by});
-            }
+    for (i64 k = 0; k < n; ++k) {
+        const Row<T> row{x + k * by}, so_far{part[0]};
+        auto term = [](auto v, auto t) { return exp_of<T>(below(v, t)); };
+        if (ladder.starts(k)) std::fill_n(part[0], width, T(0));
+        if (log) {
+            map<T>(width, part[0], [=](auto s, auto v, auto t) { return s + term(v, t); }, so_far, row, tops);
+        } else {
+            map<T>(width, y + k * by, term, row, tops);
+            map<T>(width, part[0], [](auto s, auto e) { return s + e; }, so_far, Row<T>{y + k * by});
         }
-        map<T>(width, sum, [](auto a, auto b) { return a + b; }, sums, Row<T>{block});
+        ladder.climb(k, [&](i64 l, bool fresh) {
+            go_up(fresh, width, part[l], l + 1 == ladder.levels ? sum : part[l + 1]);
+        });
     }
     map<T>(width, sum, [=](auto s) { return log ? log_of<T>(s) : T(1) / s; }, sums);
     for (i64 k = 0; k < n; ++k) {

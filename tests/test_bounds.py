@@ -67,7 +67,7 @@ def is_outside(y: Any, lo: float, hi: float) -> bool:
     """Whether an exact number, or every number of a ball, is outside of bounds."""
     if isinstance(y, flint.arb):
         return bool(y < flint.arb(lo)) or bool(y > flint.arb(hi))
-    return bool(y < Fraction(lo)) or bool(y > Fraction(hi)) if np.isfinite([lo, hi]).all() else False
+    return (lo != -np.inf and bool(y < Fraction(lo))) or (hi != np.inf and bool(y > Fraction(hi)))
 
 
 def escapes(graph: ln.Graph, box: Interval, found: ln.Bounds, several: int, seed: int = 0) -> int:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 
 import lunette
-from lunette.conform import classify, worker
+from lunette.conform import rules, worker
 from lunette.conform.ask import alone, run_batch
 from lunette.conform.backends import NAMES, Space, find
 from lunette.conform.backends.backend import register
@@ -317,7 +317,7 @@ def test_a_planted_mistake_is_found_classified_and_reduced(
     assert found, [(f.kind, str(f.verdict), f.case) for f in report.findings]
     (smallest,) = sorted(found, key=lambda f: f.case.size)[:1]
     assert smallest.case.size <= cells, smallest.case
-    assert smallest.case.d == 1 and smallest.rule == classify.RULES[kind]
+    assert smallest.case.d == 1 and smallest.rule == rules.RULES[kind]
     assert function.__name__ in smallest.reproducer and op in smallest.drawing
     assert report.exit_status == 1
     others = {f.kind for f in report.findings} - {k for f, _, _, k, _ in PLANTED if f is function}
@@ -640,7 +640,7 @@ def test_every_shipped_line_is_read() -> None:
     lines = {name: read(name) for name in NAMES}
     assert lines["torch"] and not lines["lunette"]
     for known in lines.values():
-        assert all(set(line.kinds) <= set(classify.RULES) and line.reason.endswith(".") for line in known)
+        assert all(set(line.kinds) <= set(rules.RULES) and line.reason.endswith(".") for line in known)
 
 
 VERSIONS = {name: version for name, version, *_ in DEFECTS}

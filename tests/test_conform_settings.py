@@ -28,11 +28,11 @@ from lunette.conform.backends import find
 from lunette.conform.backends.backend import register
 from lunette.conform.backends.function import Function
 from lunette.conform.case import Case
-from lunette.conform.classify import RULES
 from lunette.conform.generate import corners, draws, some_corners
 from lunette.conform.report.junit import junit
 from lunette.conform.report.text import show
 from lunette.conform.report.words import headline
+from lunette.conform.rules import RULES
 from lunette.conform.run import conform, plan, run
 
 

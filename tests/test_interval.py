@@ -474,6 +474,7 @@ def check_own_error(kind: type[Op], parameter: float, dtype: Any, style: int) ->
 OWN = [(SmoothMaxPool, b) for b in (1.5, -0.25, 30.0)] + [(LpPool, p) for p in (1, 2, 3, 1.5, 7, 64, 100)]
 
 
+@pytest.mark.kernels
 @every_float
 @pytest.mark.parametrize("style", range(5))
 @pytest.mark.parametrize(("kind", "parameter"), OWN)
@@ -481,6 +482,7 @@ def test_kernels_are_as_near_as_their_bounds_assume(kind: type[Op], parameter: f
     check_own_error(kind, parameter, dtype, style)
 
 
+@pytest.mark.kernels
 @every_float
 @pytest.mark.parametrize(("kind", "parameter"), [(SmoothMaxPool, 1.5), (LpPool, 2), (LpPool, 3)])
 def test_own_errors_a_thousand_times_smaller_are_found_out(
@@ -493,6 +495,7 @@ def test_own_errors_a_thousand_times_smaller_are_found_out(
         check_own_error(kind, parameter, dtype, 0)
 
 
+@pytest.mark.kernels
 @every_float
 @pytest.mark.parametrize("threads", [1, 2])
 def test_pools_of_many_planes(dtype: Any, threads: int) -> None:
@@ -683,6 +686,7 @@ def test_exact_numbers_stay_exact() -> None:
     assert y.lo.tolist() == [[Fraction(13, 9)]] and y.hi.tolist() == [[Fraction(16, 9)]]
 
 
+@pytest.mark.kernels
 def test_layouts_and_threads_change_nothing_that_is_promised() -> None:
     rng = np.random.default_rng(5)
     x, w = box_of(1, rng, (2, 8, 9, 9), np.float32), rng.standard_normal((4, 8, 3, 3)).astype(np.float32)
@@ -912,6 +916,7 @@ def test_boxes_are_printed_only_where_they_are_refused(monkeypatch: pytest.Monke
     assert graph.compile().run(Interval(box.lo, box.hi)).shape == (1, 3)
 
 
+@pytest.mark.kernels
 def test_threads_share_a_program_on_boxes() -> None:
     graph, box = small_net()
     boxes = [Interval(box.lo, box.hi + np.float32(k)) for k in range(3)] + [Interval(box.lo)]

@@ -11,6 +11,7 @@ import pytest
 from jax.test_util import check_grads
 
 import lunette
+import lunette.jax as lj
 from jax_cases import equal, one_way, way
 
 ln: Any = lunette
@@ -110,3 +111,24 @@ def test_debug_programs_look_for_nan() -> None:
     f = g.compile(debug=True).to_jax()
     with pytest.raises(jax.errors.JaxRuntimeError, match="G10"):
         jax.block_until_ready(f(np.array([1, -1], np.float32)))
+
+
+def test_max_pools_are_differentiated_twice_and_without_jit() -> None:
+    """The first derivative of a program may keep records of winners, which have no second."""
+    g = ln.Graph()
+    g.output(ln.sum(ln.max_pool(g.input((1, 1, 4, 4), name="x"), 2) ** 3))
+    f = g.compile().to_jax()
+
+    def same(x: Any) -> Any:
+        return (jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID") ** 3).sum()
+
+    x = jnp.arange(16, dtype=jnp.float32).reshape(1, 1, 4, 4)
+    assert (jax.hessian(f)(x) == jax.hessian(same)(x)).all()
+
+    def twice(h: Any) -> Any:
+        return jax.grad(lambda x: (jax.grad(h)(x) ** 2).sum())(x)
+
+    assert (twice(f) == twice(same)).all()
+    with jax.disable_jit():
+        assert f(x) == same(x) and (jax.grad(f)(x) == jax.grad(same)(x)).all()
+        assert (lj.max_pool(x, 2) == jnp.array([[5.0, 7.0], [13.0, 15.0]])).all()

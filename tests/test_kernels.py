@@ -26,6 +26,8 @@ from lunette.number import Array, cells_of, each
 from lunette.op import KERNEL, Case, Op
 from lunette.ops import ALL, AvgPool, Conv, ConvTranspose, LpPool, MaxPool, SmoothMaxPool
 
+pytestmark = pytest.mark.kernels
+
 COMPILED = [kind for kind in ALL if KERNEL.has(kind)]
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in COMPILED for k, c in kind.cases.items()]
 DTYPES = [np.float32, np.float64]

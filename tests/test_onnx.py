@@ -344,6 +344,20 @@ def test_writing_refuses_by_name(tmp_path: Path) -> None:
 # ---- importing, and the command line
 
 
+def test_no_two_nodes_that_are_written_have_one_name() -> None:
+    """A node that is written as several, and nodes with one label: onnx.checker takes that, ONNX Runtime does not."""
+    g = ln.Graph()
+    x = g.input((1, 3, 4, 4), name="x")
+    g.label = "act"
+    g.output(ln.smooth_max_pool(ln.relu(ln.relu(x) - 1), 2, beta=2.0))
+    model = ln.to_onnx(g)
+    names = [n.name for n in model.graph.node if n.name]
+    assert names == ["act"]
+    a = np.random.default_rng(0).normal(size=(1, 3, 4, 4)).astype(np.float32)
+    session = pytest.importorskip("onnxruntime").InferenceSession(model.SerializeToString())
+    assert np.allclose(session.run(None, {"x": a})[0], g.compile()(a), atol=1e-6)
+
+
 def test_lunette_does_not_import_onnx() -> None:
     code = "import sys, lunette, lunette.cli; assert 'onnx' not in sys.modules, 'onnx'; assert lunette.from_onnx"
     subprocess.run([sys.executable, "-c", code], check=True)

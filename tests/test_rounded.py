@@ -211,6 +211,7 @@ def hard_rows(dtype: Any, seed: int) -> tuple[Array, Array]:
     return x, w
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
 def test_sums_built_to_be_undecided(dtype: Any) -> None:
     with np.errstate(all="ignore"):
@@ -263,6 +264,7 @@ def test_a_special_value_wins_its_window_and_is_no_part_of_the_result(ties: str,
 SPECIALS = [np.nan, np.inf, -np.inf, -0.0, 0.0]
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in ALL])
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
 def test_special_values_are_those_of_the_fast_kernels(kind: type[Op], dtype: Any) -> None:
@@ -292,6 +294,7 @@ def test_special_values_are_those_of_the_fast_kernels(kind: type[Op], dtype: Any
 # ---- the same bits
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
 def test_threads_batches_and_layouts_give_the_same_bits(dtype: Any) -> None:
     rng = np.random.default_rng(2)
@@ -317,6 +320,7 @@ def test_threads_batches_and_layouts_give_the_same_bits(dtype: Any) -> None:
         assert f(turned, g).tobytes() == want.tobytes()
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: t.__name__)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_many_planes(dtype: Any, threads: int) -> None:
@@ -439,6 +443,7 @@ def check_radius(kind: type[Op], parameter: float, doubles: bool, style: str) ->
 RADII = [(SmoothMaxPool, b) for b in (1.5, -0.25, 30.0)] + [(LpPool, p) for p in (1, 2, 3, 7, 64)]
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("doubles", [False, True])
 @pytest.mark.parametrize(("kind", "parameter"), [*RADII, (LpPool, 1.5), (LpPool, 2.75)])

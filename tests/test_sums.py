@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import lunette
+from effort import LONG
 from lunette.arithmetic.error import gamma, height
 from lunette.array import defaults_of, recorder_of
 from lunette.number import Array
@@ -262,7 +263,10 @@ def every() -> Iterator[tuple[str, Problem]]:
             yield f"{name}: {of}", problem
 
 
-PROBLEMS = [pytest.param(p, id=name) for name, p in every()]
+EVERY = dict(every())
+PROBLEMS = [pytest.param(p, id=name) for name, p in EVERY.items()]
+DOUBLES = list(EVERY.values())[::4]
+"""Those whose rounded results are asked for in float64 by day, too: integers decide nearly all of their cells."""
 
 
 def one_tap_of_many(channels: int, taps: int) -> Problem:
@@ -281,8 +285,9 @@ SPARSE = [
 
 
 def places(size: int) -> list[int]:
-    """Where the 1 stands: both ends, and some between."""
-    return sorted({0, 1, size // 3, size // 2, size - 1} & set(range(size)))
+    """Where the 1 stands: both ends, and some between; where that takes long, fewer by day."""
+    few = {0, size // 3, size - 1}
+    return sorted((few if size > 1 << 18 and not LONG else {1, size // 2} | few) & set(range(size)))
 
 
 NEAR = 600  # cells on either side of the 1: about a block of terms
@@ -337,12 +342,13 @@ def some(shape: tuple[int, ...], hit: Array) -> list[Any]:
     return with_one + [i for i in [tuple(0 for _ in shape), tuple(n - 1 for n in shape)] if i not in with_one]
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_no_sum_is_longer_than_the_bound_says(problem: Problem, dtype: Any) -> None:
     # All of them lost beside the 1; whole blocks lost; a block lost beside the 1, and the sums of others beside that.
-    for near, far in ((1, 1), (16, 16), (320, 320), (512, 512), (1, 170), (1, 320)):
-        for sign in (1, -1):
+    for at, (near, far) in enumerate(((1, 1), (16, 16), (320, 320), (512, 512), (1, 170), (1, 320))):
+        for sign in (1, -1) if LONG else (1 - 2 * (at % 2),):
             check(problem, dtype, near, far, sign)
 
 
@@ -364,7 +370,7 @@ def test_boxes_hold_the_exact_sum_and_rounded_is_next_to_it(problem: Problem, dt
         for at in some(terms.shape, hit):
             exact = exact_at(problem, at, terms, hit, float(e))
             assert Fraction(float(box.lo[at])) <= exact <= Fraction(float(box.hi[at]))
-    if "rounded" in problem.arithmetics:
+    if "rounded" in problem.arithmetics and (LONG or dtype == np.float32 or problem in DOUBLES):
         y = np.asarray(problem.f(given, "rounded"))
         for at in some(terms.shape, hit):
             # float32: the sum of so few numbers of 24 bits is exact in float64, and is rounded once.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -248,7 +250,59 @@ def test_compiled_modules_notice_new_weights() -> None:
         fast(x.clone().requires_grad_())
 
 
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "weights assigned": lambda m: m.load_state_dict({k: v * 2 for k, v in m.state_dict().items()}, assign=True),
+    "another parameter": lambda m: setattr(m[0], "weight", nn.Parameter(torch.zeros(3, 2))),
+    "another part": lambda m: m.__setitem__(1, nn.Linear(3, 2).eval()),
+    "other data": lambda m: setattr(m[0].weight, "data", torch.ones(3, 2)),
+    "another dtype": lambda m: m.double(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_compiled_modules_notice_what_was_exchanged(change: Callable[[Any], Any]) -> None:
+    model, x = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)).eval(), torch.ones(1, 2)
+    fast = lt.compile(model, x)
+    change(model)
+    with pytest.raises(ln.ArgumentError, match="TB4"):
+        fast(x)
+    fast.refresh()
+    x = x.to(next(model.parameters()).dtype)
+    assert torch.allclose(fast(x), model(x))
+
+
+def test_compiled_modules_travel() -> None:
+    model, x = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1)).eval(), torch.randn(2, 1, 6, 6)
+    fast = lt.compile(model, x)
+    for other in (pickle.loads(pickle.dumps(fast)), copy.deepcopy(fast)):
+        assert torch.equal(other(x), fast(x))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_strides_of_axes_with_one_cell_mean_nothing(batch: int) -> None:
+    model: Any = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1)).eval()
+    model = model.to(memory_format=torch.channels_last)
+    x = torch.randn(batch, 3, 8, 8).to(memory_format=torch.channels_last)
+    assert torch.allclose(lt.compile(model, x)(x), model(x), atol=1e-6)
+
+
 # ---- programs as functions
+
+
+def test_programs_under_vmap() -> None:
+    g = ln.Graph()
+    g.output(ln.sum(ln.max_pool(g.input((1, 1, 4, 4), name="x"), 2) ** 3))
+    f = g.compile().to_torch()
+
+    def same(x: torch.Tensor) -> torch.Tensor:
+        return (functional.max_pool2d(x, 2) ** 3).sum()
+
+    x = torch.randn(3, 1, 1, 4, 4)
+    for wrap in (func.jacrev, func.jacfwd, func.hessian, lambda h: h):
+        assert torch.allclose(func.vmap(wrap(f))(x), func.vmap(wrap(same))(x), atol=1e-5)
+    for bad in (x[0].numpy(), x[0].to("meta")):
+        with pytest.raises(ln.DTypeError, match=r"TB1.*tensors on the CPU"):
+            f(bad)
 
 
 def test_programs_are_differentiable_functions() -> None:

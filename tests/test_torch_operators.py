@@ -13,12 +13,13 @@ import torch
 
 import lunette
 import lunette.torch as lt
+from effort import LONG
 from lunette import DTypeError
 from lunette.op import parameters_of
 from lunette.ops import ALL, Conv, MaxPool
 from lunette.torch.operators import OPERATORS, Operator
 from lunette.torch.tensors import array_of
-from torch_cases import LONG, ONE_EACH, PROBLEMS, Problem, cotangent, ids, same
+from torch_cases import ONE_EACH, PROBLEMS, Problem, cotangent, ids, same
 
 every = pytest.mark.parametrize("problem", PROBLEMS, ids=ids(PROBLEMS))
 one_each = pytest.mark.parametrize("problem", ONE_EACH, ids=ids(ONE_EACH))

@@ -26,6 +26,8 @@ from lunette.op import Case
 from lunette.ops import ALL, AdaptiveMaxPool, GlobalMaxPool, MaxPool
 from lunette.ops.winners import vjp_from, winners_of
 
+pytestmark = pytest.mark.kernels
+
 KINDS = (MaxPool, AdaptiveMaxPool, GlobalMaxPool)
 CASES = [pytest.param(kind, c, id=f"{kind.name}:{k}") for kind in KINDS for k, c in kind.cases.items()]
 DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +14,6 @@ from lunette.op import Case, Op, Placeholder, Request
 from lunette.ops import ALL, Windowed
 from lunette.torch.functions import told_of
 from lunette.torch.operators import OPERATORS, Operator
-
-LONG = os.getenv("HYPOTHESIS_PROFILE") == "nightly"
 
 
 @dataclass(frozen=True)

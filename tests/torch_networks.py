@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torch_cases import LONG
+from effort import LONG
 
 
 def normed(before: int, behind: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import lunette as ln
+from lunette.bench.bounds_peers import peer_widths
 from lunette.bench.data import WANTED, data_folder
 from lunette.bench.random_networks import random_network
 
@@ -131,7 +132,7 @@ def show(console: Console) -> None:
     """Measure and print."""
     table = Table("what", "figure", "goal", "reached")
     folder = data_folder()
-    for figures in (times(), published(folder), random_widths()):
+    for figures in (times(), published(folder), random_widths(), (Figure(*f) for f in peer_widths(NETWORKS))):
         for f in figures:
             word = "" if f.reached is None else "yes" if f.reached else "no"
             table.add_row(f.what, f"{f.value:.4g}", f.goal, word)

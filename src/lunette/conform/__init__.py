@@ -19,6 +19,7 @@ The package is callable, so that it is both the function and the place of its pa
 | V8   | a journal is one that a run of the same backend wrote, or a new file        |
 | V9   | cases and workers are whole numbers from 1, a seed is one from 0            |
 | V10  | an operator with roots or exponentials has a rule of how far it may be off  |
+| V11  | a network has only operators, and windows, that PyTorch can say             |
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from math import exp, inf, log
 from typing import Any
 
 from lunette.conform.ask import REPEATS, alone, nursery_of, patience, processors
@@ -18,7 +19,18 @@ from lunette.conform.backends import Backend, find
 from lunette.conform.case import Case
 from lunette.conform.findings import finding
 from lunette.conform.known import Known, read
-from lunette.conform.result import FAILURES, Accuracy, BatchResult, Cell, Finding, Outcome, Report, Verdict
+from lunette.conform.result import (
+    FAILURES,
+    UNJUDGED,
+    Accuracy,
+    BatchResult,
+    Cell,
+    Finding,
+    Outcome,
+    Report,
+    Tightness,
+    Verdict,
+)
 from lunette.conform.shrink import shrink, weight, words
 from lunette.conform.worker import Died, Hung, Worker
 
@@ -41,7 +53,7 @@ def assemble(
     ordered = sorted(results, key=lambda r: (r.batch.op, r.batch.index))
     outcomes = [o for r in ordered for o in r.outcomes]
     accepted = read(backend) if known is None else tuple(known)
-    ran = {o.case.op for o in outcomes if o.verdict is not Verdict.UNSUPPORTED}
+    ran = {o.case.op for o in outcomes if o.verdict not in UNJUDGED}
     lines = [line for line in accepted if line.example.op in ran]
     elsewhere = [f"{k.name}: asked with {' or '.join(k.isa)}, not {found.isa}" for k in lines if not k.asked(found.isa)]
     lines = [line for line in lines if line.asked(found.isa)]
@@ -53,7 +65,7 @@ def assemble(
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     for o in outcomes:
         operators[o.case.op][str(o.verdict)] += 1
-    unsupported = Counter(o.message.partition("; got")[0] for o in outcomes if o.verdict is Verdict.UNSUPPORTED)
+    unsupported = Counter(_reason(o) for o in outcomes if o.verdict in UNJUDGED)
     return Report(
         backend,
         found.version,
@@ -68,7 +80,13 @@ def assemble(
         dict(sorted(unsupported.items(), key=lambda item: (-item[1], item[0]))),
         operators={op: dict(sorted(c.items())) for op, c in sorted(operators.items())},
         elsewhere=tuple(elsewhere),
+        tightness=tuple(_tightness(outcomes)),
     )
+
+
+def _reason(outcome: Outcome) -> str:
+    """Why a case was not judged; errors that differ in their numbers are one."""
+    return words(outcome.message) if outcome.verdict is Verdict.DECLINED else outcome.message.partition("; got")[0]
 
 
 Group = tuple[list[Outcome], Known | None]
@@ -157,7 +175,7 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
 def _table(outcomes: Sequence[Outcome], accepted: Sequence[Known]) -> tuple[Cell, ...]:
     cells: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for o in outcomes:
-        if o.verdict is Verdict.UNSUPPORTED:
+        if o.verdict in UNJUDGED:
             continue
         failed = o.failed
         known = failed and any(k.covers(o) for k in accepted)
@@ -185,6 +203,19 @@ def facets(case: Case) -> Iterator[str]:
             continue
         if value != plain.get(name) and set(row) != {plain.get(name)}:
             yield name
+
+
+def _tightness(outcomes: Sequence[Outcome]) -> Iterator[Tightness]:
+    """Where widths are positive and finite, their ratios; a row for each operator and one for all."""
+    logs: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for o in outcomes:
+        if o.widths and all(0 < w < inf for w in o.widths):
+            theirs, interval, crown = map(log, o.widths)
+            for op in (o.case.op, "all"):
+                logs[op].append((theirs - interval, theirs - crown))
+    for op in sorted(logs, key=lambda op: (op == "all", op)):
+        means = (exp(sum(ratios) / len(ratios)) for ratios in zip(*logs[op], strict=True))
+        yield Tightness(op, len(logs[op]), *means)
 
 
 def _accuracy(outcomes: Sequence[Outcome]) -> tuple[Accuracy, ...]:

@@ -24,12 +24,15 @@ from lunette.ops import ALL, KINDS, Windowed, avg_pool
 from lunette.window import Shape, axes_told
 
 LAYOUTS = ("contiguous", "channels_last", "strided")
-MODES = ("forward", "indices", "jvp", "vjp")
+MODES = ("forward", "indices", "jvp", "vjp", "bounds")
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The arrays of a case: x (and w, b), their tangents for "jvp", the cotangent for "vjp"."""
+    """The arrays of a case: x (and w, b), their tangents for "jvp", the cotangent for "vjp".
+
+    For "bounds" x is the lower end of a box, and the tangents are one array, the widths of the box.
+    """
 
     primals: tuple[Array, ...]
     tangents: tuple[Array, ...] = ()
@@ -54,6 +57,9 @@ class Case:
     seed: int = 0
     values: tuple[tuple[float, ...], ...] | None = None
     """Cells spelled out, array by array, once they have been reduced; otherwise `data` and `seed` make them."""
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    """For "bounds": the layers of the network around the operator (lunette.conform.question)."""
 
     @property
     def kind(self) -> type[Windowed]:
@@ -129,7 +135,7 @@ class Case:
         """The data, rebuilt exactly."""
         dtype = DTYPES[self.dtype]
         shapes = list(self.shapes)
-        tangents = self.shapes if self.mode == "jvp" else ()
+        tangents = {"jvp": self.shapes, "bounds": self.shapes[:1]}.get(self.mode, ())
         shapes += tangents
         shapes += [self.output] if self.mode == "vjp" and self.output is not None else []
         if self.values is None:
@@ -139,6 +145,7 @@ class Case:
             plain = "normal" if self.data == "normal" else "ones" if self.data == "ones" else "integers"
             rest = self.data if len(self.shapes) > 1 and rng.random() < 0.3 else plain
             names = [self.data, *[rest] * (len(self.shapes) - 1)] + [plain] * (len(shapes) - len(self.shapes))
+            names[-1] = "widths" if self.mode == "bounds" else names[-1]
             made = [cells(n, rng, s, dtype) for n, s in zip(names, shapes, strict=True)]
         else:
             flat = [np.array(v, np.float64).astype(dtype) for v in self.values]
@@ -166,7 +173,7 @@ class Case:
 
     def __repr__(self) -> str:
         plain: dict[str, Any] = {"options": {}, "dtype": "float32", "data": "integers", "layout": "contiguous"}
-        plain |= {"mode": "forward", "seed": 0, "values": None}
+        plain |= {"mode": "forward", "seed": 0, "values": None, "before": (), "after": ()}
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         shown = [repr(self.op), repr(self.shapes)]
         shown += [f"{n}={source_of(v)}" for n, v in given.items() if n in plain and v != plain[n]]
@@ -178,7 +185,7 @@ class Case:
 
     @classmethod
     def from_json(cls, made: Mapping[str, Any]) -> Case:
-        numeric = ("shapes", "options", "values")  # elsewhere "nan" is the name of a data set
+        numeric = ("shapes", "options", "values", "before", "after")  # elsewhere "nan" is the name of a data set
         return cls(**{n: _value(v) if n in numeric else v for n, v in made.items()})
 
     def _key(self) -> str:

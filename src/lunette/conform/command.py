@@ -27,7 +27,7 @@ def conform(
         str, typer.Argument(help="torch, jax, ...; or module:function with --as; or a report that --json wrote")
     ],
     op: Annotated[list[str] | None, typer.Option(help="only this operator (may be repeated)")] = None,
-    as_op: Annotated[str | None, typer.Option("--as", help="the operator that module:function is meant to be")] = None,
+    as_op: Annotated[str | None, typer.Option("--as", help="what module:function is meant to be: an operator, or bounds")] = None,
     cases: Annotated[
         int | None, typer.Option(min=1, help="ask at most so many, all operators together; default: thousands")
     ] = None,
@@ -55,6 +55,7 @@ def conform(
     lunette conform torch                                   all operators, both derivatives
     lunette conform onnxruntime --op max_pool --cases 500   one operator, a short look
     lunette conform mymodule:my_pool --as max_pool          your own function
+    lunette conform mymodule:my_bounds --as bounds          bounds of networks: (network, lo, hi) -> (lo, hi)
     lunette conform torch --html torch.html --json torch.json
     lunette conform torch.json --html again.html            a report from a file, nothing is run
 
@@ -127,6 +128,8 @@ def _nothing_is_run(*given: object) -> None:
 def _name(backend: str, as_op: str | None) -> str:
     """A function is named with its operator; its module may be a file, or one of the folder we are in."""
     if ":" not in backend:
+        if as_op == "bounds":
+            return f"{backend} as bounds"
         if as_op is not None:
             raise typer.BadParameter("only a module:function is some operator", param_hint="--as")
         return backend

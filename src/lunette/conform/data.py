@@ -98,6 +98,11 @@ def _ones(rng: Rng, shape: Shape, dtype: np.dtype[Any]) -> Array:
     return np.broadcast_to(np.float64(1), shape)
 
 
+def _widths(rng: Rng, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Of boxes: all cells may move, or some, or none of them far."""
+    return np.asarray(rng.choice([0.0, 0.25, 1.0, 2.0], shape)) * [1, 1, 0.125][rng.integers(3)]
+
+
 DATA: dict[str, Callable[[Rng, Shape, np.dtype[Any]], Array]] = {
     "integers": _integers,
     "normal": _normal,
@@ -112,6 +117,7 @@ DATA: dict[str, Callable[[Rng, Shape, np.dtype[Any]], Array]] = {
     "large": _large,
     "small": _small,
     "ones": _ones,
+    "widths": _widths,
 }
 EXACT = frozenset({"integers", "ties", "nan", "infinite", "lowest", "zeros", "ones"})
 """The sets of small whole numbers and special values, on which float64 sums are exact."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from lunette.conform.backends import Backend
 from lunette.conform.case import Case
-from lunette.conform.classify import RULES, WHY
 from lunette.conform.data import DTYPES
 from lunette.conform.judge import as_right, brief
 from lunette.conform.known import Known
+from lunette.conform.question import Question
 from lunette.conform.result import Finding, Outcome
+from lunette.conform.rules import RULES, WHY
 from lunette.conform.truth import names, truth
 from lunette.errors import LunetteError
 from lunette.explain import explain
 from lunette.op import parameters_of
 from lunette.ops import ALL, LpPool
+from lunette.relax.bounds import bounds
 
 WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode", "count_include_pad", "divisor", "output_padding")
 MOST_CELLS = 2**20
@@ -41,6 +43,8 @@ def finding(backend: Backend, outcome: Outcome, count: int, line: Known | None) 
 
 def expected(backend: Backend, case: Case) -> str:
     """The right answer as text."""
+    if case.mode == "bounds":
+        return own_bounds(case)
     if case.size > MOST_CELLS:
         return "see the rule: the case has too many cells to print"
     right = truth(case, case.arrays(), backend.empty(case))
@@ -53,6 +57,13 @@ def expected(backend: Backend, case: Case) -> str:
         whole = values.astype(int) if name == "index" else values
         shown.append(f"{name} = {brief(whole)}" + (" where a window has cells" * bool(answer.free.any())))
     return "; ".join(shown)
+
+
+def own_bounds(case: Case) -> str:
+    """What lunette proves of the same network and box."""
+    question = Question(case)
+    proven = bounds(question.graph, question.box)
+    return f"ours are lo = {brief(proven.lo)}, hi = {brief(proven.hi)}"
 
 
 def drawing(case: Case) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from lunette.conform.backends.backend import Backend, Space
 from lunette.conform.case import Case
+from lunette.conform.networks import draw_network, network_corners
 from lunette.conform.result import Batch
 from lunette.op import parameters_of
 from lunette.ops import ALL, KINDS, Windowed
@@ -38,6 +39,8 @@ DATA_WEIGHTS = {
 }
 BATCH = 50
 """Cases per batch: few enough to be lost, many enough to be worth a process."""
+BOUNDS = ("bounds",)
+"""Who is asked for bounds is asked for nothing else."""
 ANSWERS = ("forward", "indices", "jvp", "vjp")
 
 
@@ -115,6 +118,8 @@ def _random(op: str, space: Space, rng: Rng) -> Iterator[Case]:
 def draw(op: str, rng: Rng, space: Space | None = None) -> Case:
     """One case of an operator; lunette may refuse it, and the backend, too."""
     space = space or Space()
+    if space.modes == BOUNDS:
+        return draw_network(op, rng, space)
     d = int(rng.choice(space.ranks, p=_towards_small(space.ranks)))
     for _ in range(4):  # most draws should have an output, and cells in every window
         drawn = KINDS[op].draw(rng, d, space)
@@ -158,6 +163,9 @@ def _towards_small(ranks: tuple[int, ...]) -> list[float]:
 
 def corners(op: str, space: Space, seed: int) -> Iterator[Case]:
     """Configurations at the edge of the rules, in every mode: chance meets them too seldom."""
+    if space.modes == BOUNDS:
+        yield from network_corners(op, space, seed)
+        return
     for family in CORNERS:
         yield from islice(_family(family, op, space, seed), 0, None, 1 if family in FEW else space.thin)
 

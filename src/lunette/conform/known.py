@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from lunette.conform.case import MODES, Case
-from lunette.conform.classify import RULES
 from lunette.conform.data import DTYPES
 from lunette.conform.isa import SETS
 from lunette.conform.result import FAILURES, Outcome
+from lunette.conform.rules import RULES
 from lunette.errors import ArgumentError, meant, shown
 from lunette.ops import KINDS
 

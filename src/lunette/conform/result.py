@@ -23,15 +23,25 @@ class Verdict(StrEnum):
     GRADIENT = "gradient"
     SPECIAL = "special"
     """NaN or an infinity where another value belongs, or the other way round."""
+    EXCLUDED = "excluded"
+    """Claimed bounds that leave out a value of the network."""
     REFUSED = "refused"
     """An error, or no array, where there is an answer."""
     CRASHED = "crashed"
     HUNG = "hung"
     UNSUPPORTED = "unsupported"
     """The backend says beforehand that it does not do this: no accusation."""
+    DECLINED = "declined"
+    """An error where bounds were asked for: who claims nothing claims nothing wrong."""
 
 
-FAILURES = frozenset(Verdict) - {Verdict.EQUAL, Verdict.WITHIN, Verdict.UNSUPPORTED}
+UNJUDGED = frozenset({Verdict.UNSUPPORTED, Verdict.DECLINED})
+FAILURES = frozenset(Verdict) - {Verdict.EQUAL, Verdict.WITHIN} - UNJUDGED
+
+
+def judged(verdicts: Mapping[str, int]) -> int:
+    """How many of these cases were asked and answered."""
+    return sum(verdicts.values()) - sum(verdicts.get(v, 0) for v in UNJUDGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,9 @@ class Outcome:
     """What was wrong: where, what came, what is right; or the backend's own words."""
     seconds: float = 0.0
     kind: str = ""
-    """The class of a failure (see lunette.conform.classify)."""
+    """The class of a failure (see lunette.conform.rules)."""
+    widths: tuple[float, ...] = ()
+    """Of bounds that hold: their mean width, that of lunette's interval, that of its crown."""
 
     @property
     def failed(self) -> bool:
@@ -85,6 +97,7 @@ class Outcome:
     def from_json(cls, made: Mapping[str, Any]) -> Outcome:
         values = dict(made)
         values |= {n: float(made[n]) for n in ("ulps", "units", "mean_units", "bound_units", "seconds")}
+        values["widths"] = tuple(map(float, made.get("widths", ())))
         return cls(**values | {"case": Case.from_json(made["case"]), "verdict": Verdict(made["verdict"])})
 
 
@@ -111,7 +124,7 @@ class Finding:
     """Failures that are one fact, shown by the smallest case that has it."""
 
     kind: str
-    """The class: a key of lunette.conform.classify.KINDS, such as "divisor" or "empty window"."""
+    """The class: a key of lunette.conform.rules.RULES, such as "divisor" or "empty window"."""
     op: str
     rule: str
     """The sentence of lunette's rules that is broken."""
@@ -145,6 +158,19 @@ class Accuracy:
     mode: str
     samples: tuple[tuple[float, float, float], ...]
     """(greatest error, mean error, bound), one per case that was not exact by its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tightness:
+    """How wide claimed bounds of the networks of one operator are, by geometric means of ratios of widths."""
+
+    op: str
+    networks: int
+    """Those whose bounds hold at every point that was tried, and are finite."""
+    to_interval: float
+    """To lunette's "interval"."""
+    to_crown: float
+    """To lunette's "crown"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +213,8 @@ class Report:
     """What the journal of an earlier run had to do with this one."""
     elsewhere: tuple[str, ...] = ()
     """Lines of known/<backend>.toml whose examples are for other instruction sets: neither true nor stale here."""
+    tightness: tuple[Tightness, ...] = ()
+    """Of claimed bounds, by operator, and of all of them last."""
 
     @property
     def cases(self) -> int:
@@ -195,7 +223,7 @@ class Report:
     @property
     def asked(self) -> int:
         """Cases that were judged."""
-        return self.cases - self.verdicts.get(Verdict.UNSUPPORTED, 0)
+        return judged(self.verdicts)
 
     @property
     def failures(self) -> int:
@@ -222,6 +250,7 @@ class Report:
             for a in made["accuracy"]
         )
         values["findings"] = tuple(Finding.from_json(f) for f in made["findings"])
+        values["tightness"] = tuple(Tightness(**t) for t in made.get("tightness", ()))
         values["stale"], values["elsewhere"] = tuple(made["stale"]), tuple(made.get("elsewhere", ()))
         return cls(**values)
 

@@ -145,14 +145,15 @@ def conform(
     known: Path | str | None = None,
     pool: Pool | None = None,
 ) -> Report:
-    """Measure a library by its name, or a function of yours that should be the operator `op`.
+    """Measure a library by its name, or a function of yours that should be the operator `op`, or `op="bounds"`.
 
     A function takes the arrays and then lunette's options by name, as far as its signature has them: `f(x, kernel,
-    stride, padding)`. Cases that need an option it does not have are not asked.
+    stride, padding)`. Cases that need an option it does not have are not asked. One that claims bounds takes (network,
+    lo, hi) and returns (lo, hi): lunette.conform.backends.bounds.
 
     target       a backend's name such as "torch"; a function; or "module:function", which is imported
-    op           the operator that a function should be; of a library, the only one to measure
-    ops          the operators of a library to measure, all if none are named
+    op           the operator that a function should be, or "bounds"; of a library, the only one to measure
+    ops          the operators of a library to measure, or of the networks to bound, all if none are named
     cases        how many cases are asked at most, all operators together
     seed         which cases: the same seed asks the same questions
     modes        of "forward", "indices", "jvp", "vjp" those to ask for, all that there are if none are named
@@ -172,12 +173,14 @@ def conform(
     if isinstance(target, str) and (given := [n for n, v in own.items() if v is not None]):
         hint = f"{target} says itself what it has."
         raise ArgumentError("V5", f"{given[0]} only with a function itself", shown(target), hint, who="conform")
-    if isinstance(target, str) and (op is None or " as " in target):
+    if isinstance(target, str) and ":" not in target and op == "bounds":
+        name, chosen = f"{target} as bounds", ops
+    elif isinstance(target, str) and (op is None or " as " in target):
         name, chosen = target, op or ops
         if ":" in target and " as " not in target:
             raise ArgumentError("V5", "the operator that a function should be", "none", "Pass op=.", who="conform")
     elif isinstance(target, str) and ":" in target:
-        name, chosen = f"{target} as {op}", op
+        name, chosen = f"{target} as {op}", ops if op == "bounds" else op
     elif isinstance(target, str):
         name, chosen = target, op or ops
     else:

@@ -13,6 +13,7 @@ from math import isfinite, prod
 from typing import Any
 
 from lunette.conform.case import Case
+from lunette.conform.networks import fewer_layers
 from lunette.conform.result import Outcome, Verdict
 from lunette.op import parameters_of
 from lunette.ops import ALL
@@ -103,6 +104,7 @@ def words(message: str) -> str:
 
 def simpler(case: Case) -> Iterator[Case]:
     """Cases one step simpler, the boldest steps first."""
+    yield from fewer_layers(case)
     yield from _filled(case)
     yield from _plainer(case)
     if case.d > 1:
@@ -244,10 +246,10 @@ def _below(n: int, least: int = 1) -> list[int]:
 def fewer_cells(case: Case) -> Iterator[Case]:
     """One sample, one channel of a pool, one cell less at an end of an axis: what is left keeps its values."""
     data, x = case.arrays(), case.shapes[0]
-    pool, moved = len(case.shapes) == 1, case.mode in ("jvp", "vjp")
+    pool, moved = len(case.shapes) == 1, case.mode in ("jvp", "vjp", "bounds")
     fronts = len(case.batch) + pool
     places = [(axis, slice(k, k + 1)) for axis in range(fronts) if x[axis] > 1 for k in range(x[axis])]
-    if not moved or case.mode == "jvp":  # a cotangent would have to follow the windows
+    if case.mode != "vjp":  # a cotangent would have to follow the windows
         places += [(axis, end) for axis in range(len(x) - case.d, len(x)) if x[axis] > 1 for end in ENDS]
     for axis, part in places:
         cut = (slice(None),) * axis + (part,)

@@ -27,9 +27,8 @@ from pathlib import Path
 
 from lunette.conform.backends import Backend, find
 from lunette.conform.case import Case
-from lunette.conform.judge import Raised, judge
+from lunette.conform.judge import Raised
 from lunette.conform.result import Outcome, Verdict
-from lunette.conform.truth import truth
 from lunette.errors import ArgumentError, shown
 
 PR_SET_PDEATHSIG = 1
@@ -58,7 +57,7 @@ def answer(backend: Backend, case: Case) -> Outcome:
     except BaseException as error:  # a backend may raise anything, SystemExit included
         answered = Raised.by(error)
     seconds = time.perf_counter() - began
-    outcome = judge(case, data, answered, truth(case, data, backend.empty(case)))
+    outcome = backend.judge(case, data, answered)
     pairs = zip(data.every, given.every, strict=True)
     if not outcome.failed and any(a is not b and a.tobytes() != b.tobytes() for a, b in pairs):
         outcome = replace(outcome, verdict=Verdict.VALUE, kind="input", message="the call changed its inputs")

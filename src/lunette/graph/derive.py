@@ -56,10 +56,11 @@ def _as_var(graph: Nodes, value: Any) -> Var:
     return value if isinstance(value, Var) else graph.constant(value)
 
 
-def vjp_graphs(graph: Nodes) -> tuple[Nodes, Nodes, list[int]]:
+def vjp_graphs(graph: Nodes, records: bool = True) -> tuple[Nodes, Nodes, list[int]]:
     """Forward with what backward needs as further outputs; backward; and which inputs backward reads again.
 
-    The inputs of backward are those inputs, then the further outputs of forward, then the cotangents.
+    The inputs of backward are those inputs, then the further outputs of forward, then the cotangents. With records of
+    max pools' winners, backward is faster, and cannot be differentiated again.
     """
     joint = graph.empty()
     joint.lines = False
@@ -76,7 +77,7 @@ def vjp_graphs(graph: Nodes) -> tuple[Nodes, Nodes, list[int]]:
     cotangents = [joint.input(v.shape, v.dtype, joint.unused(f"cotangent_{at}")) for at, v in enumerate(y)]
     gradients = [_as_var(joint, g).id for g in pullback(list(cotangents))]
     joint.outputs = [*results, *gradients]
-    joint, went = with_records(joint)
+    joint, went = with_records(joint) if records else (joint, list(range(len(joint.nodes))))
     results, gradients, split = [went[i] for i in results], [went[i] for i in gradients], went[split]
     primals = [Var(joint, went[v.id]) for v in primals]
 

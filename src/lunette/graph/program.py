@@ -145,7 +145,7 @@ class Program:
 
     # ---- running
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """The outputs for arrays given in the order of the inputs, or by name; several outputs are a tuple."""
         arrays, kind = self._take(inputs, named)
         if self.debug:
@@ -154,7 +154,7 @@ class Program:
         given = [from_numpy(r, kind) for r in results]
         return given[0] if len(given) == 1 else tuple(given)
 
-    def run(self, *inputs: Any, arithmetic: Arithmetic = "fast", **named: Any) -> Any:
+    def run(self, /, *inputs: Any, arithmetic: Arithmetic = "fast", **named: Any) -> Any:
         """The outputs in an arithmetic; all but "fast" compute node by node.
 
         With "interval" the inputs are boxes (`ln.Interval` of arrays) or points, and so are the weights among them;
@@ -351,12 +351,12 @@ class Program:
             known = self._derived.setdefault(key, Program(make(), debug=self.debug, fuse=self.fuse))
         return known
 
-    def _pair(self) -> tuple[Program, Program, list[int]]:
-        known: tuple[Program, Program, list[int]] | None = self._derived.get("vjp")
+    def _pair(self, records: bool = True) -> tuple[Program, Program, list[int]]:
+        known: tuple[Program, Program, list[int]] | None = self._derived.get(("vjp", records))
         if known is None:
-            forward, backward, again = vjp_graphs(self.graph)
+            forward, backward, again = vjp_graphs(self.graph, records)
             both = (Program(g, debug=self.debug, fuse=self.fuse) for g in (forward, backward))
-            known = self._derived.setdefault("vjp", (*both, again))
+            known = self._derived.setdefault(("vjp", records), (*both, again))
         return known
 
     def to_torch(self) -> Callable[..., Any]:

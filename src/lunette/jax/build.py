@@ -14,6 +14,7 @@ import os
 import shlex
 import subprocess
 import tempfile
+from argparse import ArgumentParser
 from pathlib import Path
 
 import jax
@@ -52,4 +53,7 @@ def build() -> Path:
 
 
 if __name__ == "__main__":
+    ArgumentParser(
+        prog="python -m lunette.jax.build", description="Compile the handler by which JAX calls lunette."
+    ).parse_args()
     print(build())

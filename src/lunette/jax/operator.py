@@ -91,8 +91,14 @@ def _abstract(*avals: Any, call: Call) -> list[Any]:
     return [jax.core.ShapedArray(shape, dtype) for shape, dtype in call.results(avals)]
 
 
+_config: Any = jax.config
+
+
 @operator_p.def_impl
 def _computed(*operands: Any, call: Call) -> Any:
+    if _config.jax_disable_jit:  # under which this would call itself
+        with jax.disable_jit(False):
+            return _compiled(call)(*operands)
     return _compiled(call)(*operands)
 
 

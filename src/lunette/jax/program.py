@@ -75,7 +75,8 @@ def _abstract(*avals: Any, program: Program, way: str) -> list[Any]:
 
 @program_p.def_impl
 def _computed(*inputs: Any, program: Program, way: str) -> Any:
-    return _compiled(program, way)(*inputs)
+    with jax.disable_jit(False):  # under which this would call itself
+        return _compiled(program, way)(*inputs)
 
 
 @lru_cache(maxsize=256)
@@ -135,6 +136,11 @@ mlir.register_lowering(program_p, refuse_platform)
 # ---- derivatives: programs of their own
 
 
+def _pair(program: Program) -> tuple[Program, Program, list[int]]:
+    """Both halves of the gradient, as JAX may differentiate them again."""
+    return program._pair(records=False)
+
+
 def _tangent(program: Program, moving: tuple[bool, ...]) -> Program:
     """From the inputs, and tangents of those that are moving, to tangents of the results."""
 
@@ -150,7 +156,7 @@ def _backward(program: Program, moving: tuple[bool, ...]) -> Program:
     """The other half of the gradient, of those inputs that are moving."""
 
     def make() -> Nodes:
-        graph = program._pair()[1].graph.copy()
+        graph = _pair(program)[1].graph.copy()
         measured = [m for m, n in zip(moving, program.graph.inputs, strict=True) if n.dtype.kind == "f"]
         graph.outputs = [at for at, m in zip(graph.outputs, measured, strict=True) if m]
         return graph
@@ -165,7 +171,7 @@ def _push(program: Program, inputs: Sequence[Any], tangents: Sequence[Any], way:
     if not any(moving) or not any(measured):
         results = program_p.bind(*inputs, program=program, way=way)
         return results, [None] * len(results)
-    forward, _, _ = program._pair()
+    forward, _, _ = _pair(program)
     all_results = program_p.bind(*inputs, program=forward, way=way)
     results, kept = all_results[: len(measured)], all_results[len(measured) :]
     given = [t for t in tangents if t is not None]
@@ -196,7 +202,8 @@ def _abstract_tangent(*avals: Any, program: Program, moving: tuple[bool, ...], w
 
 @tangent_p.def_impl
 def _computed_tangent(*operands: Any, **parameters: Any) -> Any:
-    return jax.jit(lambda *a: tangent_p.bind(*a, **parameters))(*operands)
+    with jax.disable_jit(False):
+        return jax.jit(lambda *a: tangent_p.bind(*a, **parameters))(*operands)
 
 
 def _split(operands: Sequence[Any], moving: Sequence[bool]) -> tuple[list[Any], list[Any], list[Any]]:
@@ -243,7 +250,7 @@ def _transpose_tangent(
     inputs, kept, _ = _split(operands, moving)
     results = [o for o in _outputs(program.graph) if o.dtype.kind == "f"]
     g = [jnp.zeros(r.shape, r.dtype) if type(c) is ad.Zero else c for c, r in zip(cotangents, results, strict=True)]
-    _, _, again = program._pair()
+    _, _, again = _pair(program)
     backward = _backward(program, moving)
     back = program_p.bind(*(inputs[p] for p in again), *kept, *g, program=backward, way=way)
     return [None] * (len(inputs) + len(kept)) + list(back)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from lunette.errors import LunetteError
 from lunette.number import Array, Interval
-from lunette.onnx.command import read_graph
+from lunette.onnx.command import SHAPES, read_graph
 from lunette.relax.bounds import bounds
 from lunette.relax.given import METHODS
 from lunette.relax.report import MOST_ROWS
@@ -30,6 +30,7 @@ def bounds_command(
     semantics: Annotated[str, typer.Option(help="real or float")] = "real",
     steps: Annotated[int, typer.Option(min=0, help="steps of optimised")] = 20,
     memory: Annotated[int, typer.Option(min=0, help="bytes of what is computed at once")] = 2**30,
+    shape: Annotated[list[str] | None, typer.Option(help=SHAPES)] = None,
     html: Annotated[Path | None, typer.Option(help="write a page to look at here; it needs no network")] = None,
 ) -> None:
     """Prove bounds of a network's output over a box.
@@ -39,7 +40,7 @@ def bounds_command(
     lunette bounds net.onnx --center image.npy --radius 0.01 --method optimised --html bounds.html
     """  # noqa: D301 (a backspace, not a backslash, is what keeps lines apart)
     try:
-        graph = read_graph(network)
+        graph = read_graph(network, shape)
     except (LunetteError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="NETWORK") from error
     if len(graph.inputs) != 1:

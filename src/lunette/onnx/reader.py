@@ -260,7 +260,7 @@ def _shape_of(v: Any, given: Shape | None) -> Shape:
     if given is None:
         if not declared.HasField("shape") or any(isinstance(n, str) for n in sizes):
             told = ", ".join(map(str, sizes)) if declared.HasField("shape") else "unknown rank"
-            hint = f"Pass shapes={{{shown(v.name)}: {example}}}, with the sizes that you want."
+            hint = f"Pass shapes={{{shown(v.name)}: {example}}} with the sizes that you want; as a command, --shape."
             raise ShapeError("NX7", f"all sizes of input {shown(v.name)}", f"({printable(told)})", hint)
         return example
     unlike = len(given) != len(sizes) or any(isinstance(m, int) and m != n for m, n in zip(sizes, given, strict=False))

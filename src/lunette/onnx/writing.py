@@ -29,13 +29,18 @@ class Writing:
     tensors: dict[str, Any] = field(default_factory=dict)
     label: str = ""
     taken: set[str] = field(default_factory=set)
+    labels: set[str] = field(default_factory=set)
 
     # ---- what writers call
 
     def node(self, kind: str, inputs: Sequence[str], result: str | None = None, **attributes: Any) -> str:
         """One more node, with one result."""
         name = result or self.fresh("v")
-        label = self.label if self.label and self.label not in {n.name for n in self.nodes[-1:]} else ""
+        # The first of the nodes that say a node has its name: others have none, since no two may have the same.
+        label, self.label = self.label, ""
+        if label in self.labels:
+            label = ""
+        self.labels.add(label)
         made = the_package().helper.make_node(kind, list(inputs), [name], name=label, **attributes)
         self.nodes.append(made)
         return name

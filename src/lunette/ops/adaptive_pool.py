@@ -17,13 +17,9 @@ from lunette.op import Arithmetic, Case, Shapes, apply, case
 from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
-from lunette.ops.pool import Pool, check_ties
+from lunette.ops.pool import check_ties
 from lunette.ops.windowed import Windows
 from lunette.window import Shape, Window, flag, spatial_axes
-
-
-def _rank(shapes: Shapes, lead: int, options: Sequence[Any]) -> int:
-    return spatial_axes("output_size", options[0], options[-1], shapes[0], lead)
 
 
 def _window(shapes: Shapes, output_size: Any) -> Window:
@@ -31,14 +27,26 @@ def _window(shapes: Shapes, output_size: Any) -> Window:
     return Window.bins(shapes[0][1:], output_size)
 
 
-def _draw(cls: type[Pool], rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
-    some = tuple(None if rng.random() < 0.05 and d > 1 else int(m) for m in rng.integers(1, chance.SIZES[d] + 2, d))
-    options = {"output_size": some, **chance.options(cls.draws, cls.name, rng, d, limits)}
-    return Case(((*chance.lead(rng), *chance.ints(rng, d, 1, chance.SIZES[d])),), options)
+class _Bins:
+    """What windows that are bins have in common."""
 
+    __slots__ = ()
+    name: ClassVar[str]
+    draws: ClassVar[Mapping[str, chance.Draw]]
 
-def _one_window(x: Shape) -> Case:
-    return Case((x,), {"output_size": (1,) * (len(x) - 2)})
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
+        return spatial_axes("output_size", options[0], options[-1], shapes[0], lead)
+
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        some = tuple(None if rng.random() < 0.05 and d > 1 else int(m) for m in rng.integers(1, chance.SIZES[d] + 2, d))
+        options = {"output_size": some, **chance.options(cls.draws, cls.name, rng, d, limits)}
+        return Case(((*chance.lead(rng), *chance.ints(rng, d, 1, chance.SIZES[d])),), options)
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return Case((x,), {"output_size": (1,) * (len(x) - 2)})
 
 
 _CASES: Mapping[str, Case] = {
@@ -53,7 +61,7 @@ _CASES: Mapping[str, Case] = {
 
 
 @dataclass(frozen=True, slots=True)
-class AdaptiveAvgPool(AvgPool):
+class AdaptiveAvgPool(_Bins, AvgPool):
     """Adaptive average pooling as a value. Meaning and derivatives: those of avg_pool, over bins."""
 
     name: ClassVar[str] = "adaptive_avg_pool"
@@ -63,24 +71,12 @@ class AdaptiveAvgPool(AvgPool):
     cases: ClassVar[Mapping[str, Case]] = _CASES
 
     @classmethod
-    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        return _rank(shapes, lead, options)
-
-    @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         return cls(_window(shapes, options[0]))
 
-    @classmethod
-    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
-        return _draw(cls, rng, d, limits)
-
-    @classmethod
-    def one_window(cls, x: Shape) -> Case:
-        return _one_window(x)
-
 
 @dataclass(frozen=True, slots=True)
-class AdaptiveMaxPool(MaxPool):
+class AdaptiveMaxPool(_Bins, MaxPool):
     """Adaptive max pooling as a value. Meaning and derivatives: those of max_pool, over bins."""
 
     name: ClassVar[str] = "adaptive_max_pool"
@@ -92,21 +88,9 @@ class AdaptiveMaxPool(MaxPool):
     }
 
     @classmethod
-    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        return _rank(shapes, lead, options)
-
-    @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         output_size, ties, return_indices, _ = options
         return cls(_window(shapes, output_size), check_ties(ties), flag("return_indices", return_indices))
-
-    @classmethod
-    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
-        return _draw(cls, rng, d, limits)
-
-    @classmethod
-    def one_window(cls, x: Shape) -> Case:
-        return _one_window(x)
 
 
 def adaptive_avg_pool(

@@ -190,7 +190,8 @@ class Div(Binary):
 
     @classmethod
     def parts(cls, options: Sequence[Any], operands: Sequence[Any], moving: Sequence[bool]) -> Any:
-        return mul(operands[0], div(1, operands[1])) if moving[1] else None
+        # By constants as they are, a division is linear; by computed ones, of which an interval is known, a product is.
+        return None if isinstance(operands[1], np.ndarray) else mul(operands[0], div(1, operands[1]))
 
     def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
         x, y = boxes

@@ -18,18 +18,10 @@ from lunette.op import Arithmetic, Case, Shapes, apply, case
 from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
-from lunette.ops.pool import Pool, check_ties
+from lunette.ops.pool import check_ties
 from lunette.ops.windowed import Windows
 from lunette.taps import Folded, Taps
 from lunette.window import Shape, Window, flag, spatial_axes
-
-
-def _rank(shapes: Shapes, lead: int, spatial: int | None) -> int:
-    return spatial_axes("spatial", None, spatial, shapes[0], lead)
-
-
-def _told(d: int, options: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*options[:-1], d)
 
 
 def _window(shapes: Shapes) -> Window:
@@ -39,13 +31,34 @@ def _window(shapes: Shapes) -> Window:
     return window
 
 
-def _draw(cls: type[Pool], rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
-    options = {"spatial": d, **chance.options(cls.draws, cls.name, rng, d, limits)}
-    return Case(((*chance.lead(rng), *chance.ints(rng, d, 1, chance.SIZES[d])),), options)
+class _Whole:
+    """What one window over everything means for shapes, options and random cases."""
 
+    __slots__ = ()
+    name: ClassVar[str]
+    draws: ClassVar[Mapping[str, chance.Draw]]
+    keepdims: bool
 
-def _one_window(x: Shape) -> Case:
-    return Case((x,), {"spatial": len(x) - 2})
+    @classmethod
+    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
+        return spatial_axes("spatial", None, options[-1], shapes[0], lead)
+
+    @classmethod
+    def told(cls, d: int, options: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*options[:-1], d)
+
+    def shape(self, *shapes: Shape | None) -> Shape:
+        kept: Shape = super().shape(*shapes)  # type: ignore[misc]
+        return kept if self.keepdims else kept[:1]
+
+    @classmethod
+    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
+        options = {"spatial": d, **chance.options(cls.draws, cls.name, rng, d, limits)}
+        return Case(((*chance.lead(rng), *chance.ints(rng, d, 1, chance.SIZES[d])),), options)
+
+    @classmethod
+    def one_window(cls, x: Shape) -> Case:
+        return Case((x,), {"spatial": len(x) - 2})
 
 
 _CASES: Mapping[str, Case] = {
@@ -59,7 +72,7 @@ _CASES: Mapping[str, Case] = {
 
 
 @dataclass(frozen=True, slots=True)
-class GlobalAvgPool(AvgPool):
+class GlobalAvgPool(_Whole, AvgPool):
     """Global average pooling as a value. Meaning and derivatives: those of avg_pool, over one window."""
 
     keepdims: bool = True
@@ -71,32 +84,12 @@ class GlobalAvgPool(AvgPool):
     cases: ClassVar[Mapping[str, Case]] = _CASES
 
     @classmethod
-    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        return _rank(shapes, lead, options[-1])
-
-    @classmethod
-    def told(cls, d: int, options: tuple[Any, ...]) -> tuple[Any, ...]:
-        return _told(d, options)
-
-    @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         return cls(_window(shapes), keepdims=flag("keepdims", options[0]))
 
-    def shape(self, *shapes: Shape | None) -> Shape:
-        kept = Pool.shape(self, *shapes)
-        return kept if self.keepdims else kept[:1]
-
-    @classmethod
-    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
-        return _draw(cls, rng, d, limits)
-
-    @classmethod
-    def one_window(cls, x: Shape) -> Case:
-        return _one_window(x)
-
 
 @dataclass(frozen=True, slots=True)
-class GlobalMaxPool(MaxPool):
+class GlobalMaxPool(_Whole, MaxPool):
     """Global max pooling as a value. Meaning and derivatives: those of max_pool, over one window."""
 
     keepdims: bool = True
@@ -111,35 +104,15 @@ class GlobalMaxPool(MaxPool):
     }
 
     @classmethod
-    def rank(cls, shapes: Shapes, lead: int, *options: Any) -> int:
-        return _rank(shapes, lead, options[-1])
-
-    @classmethod
-    def told(cls, d: int, options: tuple[Any, ...]) -> tuple[Any, ...]:
-        return _told(d, options)
-
-    @classmethod
     def of(cls, shapes: Shapes, *options: Any) -> Self:
         keepdims, ties, return_indices, _ = options
         return cls(
             _window(shapes), check_ties(ties), flag("return_indices", return_indices), flag("keepdims", keepdims)
         )
 
-    def shape(self, *shapes: Shape | None) -> Shape:
-        kept = Pool.shape(self, *shapes)
-        return kept if self.keepdims else kept[:1]
-
     def taps(self, x: Shape) -> Taps:
         kept = len(x) - self.window.d
         return Folded(x, (*x[:kept], *(1,) * (self.window.d * self.keepdims)), tuple(range(kept, len(x))))
-
-    @classmethod
-    def draw(cls, rng: chance.Rng, d: int, limits: chance.Limits) -> Case:
-        return _draw(cls, rng, d, limits)
-
-    @classmethod
-    def one_window(cls, x: Shape) -> Case:
-        return _one_window(x)
 
 
 def global_avg_pool(

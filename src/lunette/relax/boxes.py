@@ -89,8 +89,9 @@ class Boxes:
             operands = [None if i is None else self._operand(i) for i in n.inputs]
             box = Interval.of(apply(n.kind, operands, "interval", *n.options))
             if self.floats is not None and self.moving[at]:
-                d = self.floats.rounding(n, [None if i is None else self.boxes[i] for i in n.inputs])
-                self.rounding[at], box = d, widened(box, d)
+                own = [None if i is None else self.boxes[i] for i in n.inputs]
+                d = self.floats.rounding(n, own)
+                self.rounding[at], box = d, widened(box, d, own)
             self.boxes[at] = box
 
     def _operand(self, at: int) -> Any:
@@ -130,7 +131,7 @@ class Boxes:
         moving = [i is not None and self.moving[i] for i in n.inputs]
         own = [None if i is None else self.boxes[i] for i in n.inputs]
         finite = all(bool(np.isfinite(b.lo).all() and np.isfinite(b.hi).all()) for b in own if b is not None)
-        if not finite or 0 in n.shape:
+        if not finite or 0 in n.shape or not is_certain(n, moving, own):
             return Enclosed(self.boxes[at])
         if is_linear(n, moving):
             return Linear(n, moving, own, self.rounding.get(at, 0.0))
@@ -225,6 +226,24 @@ def is_linear(n: Node, moving: Sequence[bool]) -> bool:
     at = {p for p, m in enumerate(moving) if m}
     together = at if n.kind.variadic and n.kind.jointly_linear else set(n.kind.jointly_linear)
     return at <= together or (len(at) == 1 and at <= set(n.kind.linear_in))
+
+
+def is_certain(n: Node, moving: Sequence[bool], own: Sequence[Interval | None]) -> bool:
+    """Whether what a linear operator multiplies with is known so well that a walk back may take it as it is.
+
+    Constants that were computed are intervals. Where the operator is linear in them, their radius is counted
+    (`Linear`); where it is not, as in the point of a derivative, it is not. And the weights of derivatives of roots and
+    exponentials, which kernels compute for themselves, are off by more than their sums are.
+    """
+    assert n.kind is not None
+    if not is_linear(n, moving):
+        return True
+    told = {*n.kind.linear_in, *n.kind.jointly_linear}
+    for p, (m, b) in enumerate(zip(moving, own, strict=True)):
+        if b is not None and not m and p not in told and bool((b.lo != b.hi).any()):
+            return False
+    base = n.kind.origin_of()
+    return base is n.kind or base.exact or bool(base.linear_in)
 
 
 def unit_rows(cells: Array, shape: Sequence[int]) -> Array | Patch:

@@ -50,7 +50,8 @@ class Account:
         self.value, self.size, self.count = self.value + found, self.size + np.abs(found), self.count + 1
 
     def lose(self, a: Array | Patch, error: Array) -> None:
-        """Magnitudes of coefficients times an error."""
+        """Magnitudes of coefficients times an error, which may have underflowed when it was computed."""
+        error = error + 4 * TINY
         self.error = self.error + weigh(a, error, -error)
 
     def proven(self) -> Array:

@@ -9,23 +9,27 @@ u the unit roundoff of the graph's dtype, eta its least subnormal, X the greates
 itself has at x, which the boxes hold, since they are widened by d. Elementwise sums and products are rounded once.
 Maxima, relu and whatever moves cells are exact. It is assumed that underflow is gradual, that convolutions are sums of
 products (no Winograd), and that no weights are folded after the proof. That nothing overflows is proven: where the
-magnitudes reach the greatest float, the box is infinite. Operators with exp, log or roots differ between libraries:
+magnitudes reach the greatest float, the box is infinite, and so are those of all that reads it, since what reads an
+infinity may be NaN. Operators with exp, log or roots differ between libraries:
 they are refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from lunette.arithmetic.interval import terms_of
 from lunette.errors import ArgumentError
 from lunette.graph.graph import Graph
 from lunette.graph.nodes import Node
 from lunette.lines import GROW
 from lunette.number import Array, Interval
-from lunette.op import apply
+from lunette.op import Op, apply
 from lunette.ops import AvgPool
 from lunette.ops.binary import Add, Div, Mul, Sub
 from lunette.ops.reduce import Mean
@@ -50,11 +54,11 @@ class Floats:
             return 0
         if kind in ONCE:
             return 1
-        terms = n.op.terms(n.resolved.shapes)
+        terms = terms_of(n.op, n.resolved.shapes, prod(n.resolved.batch))
         if terms is None:
             return None
-        divided = issubclass(kind, AvgPool) or kind is Mean
-        return terms + 1 + (1 + n.op.divisor_roundings(n.resolved.shapes, self.dtype) if divided else 0)
+        divided = 1 + n.op.divisor_roundings(n.resolved.shapes, self.dtype) if is_divided(kind) else 0
+        return terms + 1 + divided
 
     def check(self, graph: Graph, moving: list[bool]) -> None:
         """Rule Z5."""
@@ -75,16 +79,29 @@ class Floats:
         assert n.kind is not None
         info = np.finfo(self.dtype)
         u = float(info.eps) / 2
-        operands = [None if b is None else around(magnitude(b)) for b in boxes]
+        divisor = 1 if n.kind is Div else None  # which stays where it is: not around zero
+        operands = [None if b is None else b if p == divisor else around(magnitude(b)) for p, b in enumerate(boxes)]
         size: Array = magnitude(Interval.of(apply(n.kind, operands, "interval", *n.options)))
         with np.errstate(all="ignore"):
             d = (count * u / (1 - count * u) * size + count * float(info.smallest_subnormal)) * GROW
-            most = float(info.max)
-            return np.where(size + d < most, d, np.inf) if count * u < 1 else np.full(size.shape, np.inf)
+            reach = size + d
+            if is_divided(n.kind):  # the sum before it is divided
+                assert n.resolved is not None and boxes[0] is not None
+                greatest = float(magnitude(boxes[0]).max(initial=0.0))
+                total = (terms_of(n.op, n.resolved.shapes, 1) or 0) * greatest / (1 - count * u)
+                reach = np.maximum(reach, total * GROW)
+            return np.where(reach < float(info.max), d, np.inf) if count * u < 1 else np.full(size.shape, np.inf)
 
 
-def widened(box: Interval, d: Any) -> Interval:
-    """A box and all that is no farther than d from it."""
+def is_divided(kind: type[Op]) -> bool:
+    """Whether an operator divides a sum."""
+    return issubclass(kind, AvgPool) or kind is Mean
+
+
+def widened(box: Interval, d: Any, boxes: Sequence[Interval | None]) -> Interval:
+    """A box and all that is no farther than d from it; everything, if one of the operands' boxes is infinite."""
+    if not all(b is None or (np.isfinite(b.lo).all() and np.isfinite(b.hi).all()) for b in boxes):
+        d = np.full(box.shape, np.inf)
     with np.errstate(all="ignore"):
         lo = np.asarray(np.where(d == 0, box.lo, np.nextafter(box.lo - d, -np.inf)))
         hi = np.asarray(np.where(d == 0, box.hi, np.nextafter(box.hi + d, np.inf)))

@@ -72,6 +72,9 @@ def boxes_of(graph: Graph, boxes: Sequence[Any]) -> tuple[int | None, list[Array
                 raise ArgumentError("Z2", f"{n.name} without NaN", "NaN", "There is no box around it.")
             if not point:
                 batches[str(n.name)] = e.shape[0] if batched else None
+        if n.dtype.kind == "i" and len(ends) == 2 and (ends[0] != ends[1]).any():
+            got = f"{n.name} between {shown(ends[0])} and {shown(ends[1])}"
+            raise ArgumentError("Z2", "a point for integers", got, "Bound each of them by itself.")
         doubles = [np.array(e, np.float64) for e in ends]
         given.append(ends[0] if point else Interval.between(*doubles))
     if len(set(batches.values())) > 1:
@@ -93,6 +96,6 @@ def rows_of(rows: Any, output: Node) -> Array | None:
     if whole is None or whole.ndim != 2 or whole.shape[1] != cells or not np.isfinite(whole).all():
         got = f"rows of shape {np.shape(rows)}" if whole is not None and np.isfinite(whole).all() else shown(rows)
         raise ArgumentError("Z4", f"finite rows of shape (number, {cells})", got, "One coefficient for each cell.")
-    if given.dtype.kind in "iu" and (whole.astype(given.dtype) != given).any():
+    if (whole.astype(given.dtype) != given).any():
         raise ArgumentError("Z4", "rows that float64 has", shown(rows), "Integers up to 2**53.")
     return whole

@@ -127,6 +127,8 @@ def _through_window(step: Linear, a: Patch) -> list[Any] | None:
     if not isinstance(op, Conv | AvgPool) or not all(isinstance(x, Axis) for x in op.window.axes):
         return None
     axes: Any = op.window.axes
+    if len(axes) != len(a.sizes):
+        return None
     space = step.shapes[0][2:]
     sizes = tuple((m - 1) * x.stride + x.span for x, m in zip(axes, a.sizes, strict=True))
     x = np.empty((1, step.shapes[0][1], *sizes))

@@ -42,7 +42,7 @@ class Carried:
 
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         tensors = [self.x, *operands[1:]]
-        if is_value(tensors) and not is_watched():
+        if is_value(tensors) and isinstance(self.x, _Tensor) and not is_watched():
             if arithmetic == "fast":
                 self.options = options
             check_arithmetic(kind, arithmetic)
@@ -143,7 +143,7 @@ def on_tensors(kind: type[Windowed]) -> Callable[..., Any]:
         # The short way of what was computed before, of which nothing is left but the kernel.
         try:
             key = x.shape, x.dtype, marshal.dumps((arguments, options), 2)
-        except ValueError:  # an option that is no plain value
+        except (ValueError, AttributeError):  # an option that is no plain value; x that is no tensor
             return function(Carried(x), *arguments, **options)
         known = kernels.get(key)
         array = array_of(x)

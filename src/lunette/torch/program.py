@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -43,7 +43,8 @@ class Compiled(nn.Module):
         self.__dict__["source"] = module  # not as a part, whose weights would be ours
         self.exported: dict[Any, Exported] = {}
         self.programs: dict[Any, Program] = {}
-        self.read: list[tuple[torch.Tensor, int]] = []
+        self.parts = list(_parts(module))
+        self.read: list[tuple[torch.Tensor, Any]] = []
         self.eval()
 
     def program(self, inputs: Sequence[Any]) -> Program:
@@ -53,17 +54,25 @@ class Compiled(nn.Module):
         if known is None:
             exported = self.exported.setdefault(key, Exported(self.__dict__["source"], tuple(inputs)))
             known = self.programs[key] = exported.graph().compile()
-            self.read += [(t, t._version) for t in exported.weights()]
+            self.read += [(t, _state(t)) for t in exported.weights()]
         return known
 
     def refresh(self) -> None:
-        """Read the weights again."""
+        """Read the weights again; and the module, if parts of it are others now."""
+        if self._is_rebuilt() or any(_state(t)[1:] != state[1:] for t, state in self.read):
+            self.exported.clear()
+            self.parts = list(_parts(self.__dict__["source"]))
         self.programs.clear()
         self.read.clear()
 
+    def _is_rebuilt(self) -> bool:
+        return any(held.get(name) is not part for held, name, part in self.parts)
+
     def forward(self, *inputs: torch.Tensor) -> Any:
         """What the module computes."""
-        if any(t._version != version for t, version in self.read):
+        for at, t in enumerate(inputs):
+            _check_input(f"inputs[{at}]", t)
+        if self._is_rebuilt() or any(_state(t) != state for t, state in self.read):
             hint = "Call .refresh() after an optimiser's step or load_state_dict."
             raise ArgumentError(
                 "TB4", "the weights that were compiled", "weights that changed since", hint, who="compile"
@@ -74,9 +83,36 @@ class Compiled(nn.Module):
         y = self.program(inputs)(*map(array_of, inputs))
         return tuple(map(tensor_of, y)) if isinstance(y, tuple) else tensor_of(y)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The module alone: it is compiled again where it arrives."""
+        return {**self.__dict__, "exported": {}, "programs": {}, "read": [], "parts": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.parts = list(_parts(self.__dict__["source"]))
+
     def extra_repr(self) -> str:
         """The class of the module, and for how many shapes it was compiled."""
         return f"{type(self.__dict__['source']).__name__}, programs={len(self.programs)}"
+
+
+def _check_input(name: str, t: Any) -> None:
+    """Rule TB1, but for dtypes, which are the program's affair."""
+    if not isinstance(t, torch.Tensor) or t.device.type != "cpu":
+        got = f"{name} on device {t.device}" if isinstance(t, torch.Tensor) else f"{name} of type {type(t).__name__}"
+        raise DTypeError("TB1", "tensors on the CPU", got, "Pass torch.from_numpy(array), or t.cpu().", who="compile")
+
+
+def _parts(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """Where the weights and parts of a module are held, under what names, and which they are."""
+    for part in module.modules():
+        for held in (part._parameters, part._buffers, part._modules):
+            yield from ((held, name, value) for name, value in held.items())
+
+
+def _state(t: torch.Tensor) -> tuple[int, int, torch.dtype]:
+    """What changes when the numbers of a tensor do, or where they are."""
+    return t._version, t.data_ptr(), t.dtype
 
 
 # ---- programs as functions
@@ -88,6 +124,8 @@ def to_torch(program: Program) -> Callable[..., Any]:
 
     def call(*inputs: torch.Tensor) -> Any:
         """The program on tensors."""
+        for n, t in zip(program.graph.inputs, inputs, strict=False):
+            _check_input(str(n.name), t)
         y = function(*inputs)
         return y[0] if len(y) == 1 else y
 
@@ -171,5 +209,15 @@ def _node_of(function: Differentiated) -> type[torch.autograd.Function]:
             primals = ctx.saved_tensors
             moved = [torch.zeros_like(p) if v is None else v for p, v in zip(primals, t, strict=True)]
             return function.along(*primals, *moved)
+
+        @staticmethod
+        def vmap(info: Any, axes: tuple[int | None, ...], *inputs: torch.Tensor) -> tuple[Any, Any]:
+            """A program has the shapes that it has: one call for each sample."""
+            moved = [t if axis is None else t.movedim(axis, 0) for t, axis in zip(inputs, axes, strict=True)]
+            rows = [
+                function(*(t if axis is None else t[k] for t, axis in zip(moved, axes, strict=True)))
+                for k in range(info.batch_size)
+            ]
+            return tuple(torch.stack(column) for column in zip(*rows, strict=True)), (0,) * function.count
 
     return Run

@@ -93,10 +93,10 @@ def check_module(module: Any, examples: tuple[Any, ...], train: bool) -> None:
         raise DTypeError("FT4", "a torch.nn.Module", got, "Write a function as the forward of one.", who=who)
     for at, e in enumerate(examples):
         if not isinstance(e, torch.Tensor) or e.device.type != "cpu" or e.dtype not in GRAPH_FLOATS:
-            got = f"examples[{at}] as " + (f"{e.dtype} on {e.device}" if isinstance(e, torch.Tensor) else shown(e))
-            raise DTypeError(
-                "FT4", "float32 or float64 tensors on the CPU", got, "Close over what is no tensor.", who=who
-            )
+            tensor = isinstance(e, torch.Tensor)
+            got = f"examples[{at}] as " + (f"{e.dtype} on {e.device}" if tensor else shown(e))
+            hint = "Pass one of that dtype with values, on the CPU." if tensor else "Close over what is no tensor."
+            raise DTypeError("FT4", "float32 or float64 tensors on the CPU", got, hint, who=who)
     for name, part in module.named_modules():
         if part.training and (not train or (isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0)):
             path = f"{name} ({type(part).__name__})" if name else type(part).__name__
@@ -175,6 +175,8 @@ class Reader:
         if target is operator.getitem:
             return args[0][args[1]]
         spoken = str(target)
+        if spoken == "aten.as_strided.default" and has_cells_of(node.meta["val"], node.args[0].meta["val"]):
+            return args[0]
         for a in torch.utils._pytree.tree_leaves((args, kwargs)):
             if isinstance(a, Unavailable):
                 raise self.refusal(node, spoken, "results that lunette computes", a.what, HINT)
@@ -214,6 +216,12 @@ def label_of(node: Any) -> str:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path = stack[-1][0] if stack else ""
     return f"{path}/{node.name}" if path else str(node.name)
+
+
+def has_cells_of(t: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether a tensor is another one, but for the strides of axes that have one cell."""
+    steps = [[s for s, n in zip(v.stride(), v.shape, strict=True) if n != 1] for v in (t, source)]
+    return t.shape == source.shape and steps[0] == steps[1] and t.storage_offset() == source.storage_offset()
 
 
 def own_operator(target: Any, args: Any) -> Any:

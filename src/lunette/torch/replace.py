@@ -3,6 +3,10 @@
 What a module means is what the dialect of torch says of its arguments (lunette.dialects.torch), tried on inputs of
 every small size: where lunette reads other cells, divides by other numbers or refuses what torch computes, the module
 stays.
+
+| rule | says                                                                                    |
+|------|-----------------------------------------------------------------------------------------|
+| TB6  | a model is a module of torch, and `only` names modules of it                            |
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from torch import nn
 
 from lunette.array import lookup
 from lunette.dialects import Meaning, dialect
-from lunette.errors import LunetteError
+from lunette.errors import ArgumentError, DTypeError, LunetteError, meant, shown
 from lunette.torch import modules
 from lunette.window import per_axis
 
@@ -62,6 +66,7 @@ def replace(model: nn.Module, only: Callable[[str, nn.Module], bool] | Sequence[
     names that were exchanged; its `.kept` says of every other pooling module, and of functions like `F.max_pool2d`
     that a forward calls, why they stay.
     """
+    check_model(model, only)
     done = Replaced()
     chosen = _chooser(only)
     made: dict[int, nn.Module | str] = {}
@@ -89,6 +94,20 @@ def replace(model: nn.Module, only: Callable[[str, nn.Module], bool] | Sequence[
             where = f"{name}.forward" if name else "forward"
             done.kept[f"{where}: {call}"] = f"a function that the forward calls: write lt.{_ours(call)} there"
     return done
+
+
+def check_model(model: Any, only: Any) -> None:
+    """Rule TB6."""
+    if not isinstance(model, nn.Module):
+        got, hint = f"{shown(model)} of type {type(model).__name__}", "Functions are exchanged by hand: lt.max_pool."
+        raise DTypeError("TB6", "a torch.nn.Module", got, hint, who="replace")
+    if only is None or callable(only):
+        return
+    known = [name for name, _ in model.named_modules()]
+    for name in [only] if isinstance(only, str) else only:
+        if name not in known:
+            hint = meant(name, known, "model.named_modules() has the names.")
+            raise ArgumentError("TB6", "only names of modules", shown(name), hint, who="replace")
 
 
 def _chooser(only: Any) -> Callable[[str, nn.Module], bool]:

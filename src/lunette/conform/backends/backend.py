@@ -13,6 +13,9 @@ from typing import Any, ClassVar
 
 from lunette.conform.case import LAYOUTS, Case, Data
 from lunette.conform.isa import seen
+from lunette.conform.judge import judge
+from lunette.conform.result import Outcome
+from lunette.conform.truth import truth
 from lunette.dialects import Call, Unsaid, dialect
 from lunette.errors import ArgumentError, LunetteError
 from lunette.number import Array
@@ -146,6 +149,10 @@ class Backend(ABC):
     @abstractmethod
     def run(self, case: Case, data: Data) -> Any:
         """NumPy arrays in the order of truth.names; raises what the library raises."""
+
+    def judge(self, case: Case, data: Data, answered: Any) -> Outcome:
+        """What the answer is worth: `run`'s, or what it raised."""
+        return judge(case, data, answered, truth(case, data, self.empty(case)))
 
     @abstractmethod
     def source(self, case: Case) -> str:

@@ -24,6 +24,8 @@ from lunette.op import parameters_of
 from lunette.ops import ALL, KINDS
 
 PER_AXIS = frozenset({"stride", "padding", "dilation", "output_padding"})
+BOUNDS = "bounds"
+"""What a function is meant to be that claims bounds of networks (lunette.conform.backends.bounds)."""
 UNSAID = ("ties", "spatial", "arithmetic")
 """Options that change no value: a function need not have them."""
 
@@ -78,7 +80,7 @@ class Function(Backend):
         """Of the files that the functions are written in, and of what they are said to be made for."""
         made_for = hashlib.sha256(repr((self.space.dtypes, self.space.ranks)).encode())
         for mode in ("forward", "jvp", "vjp"):
-            made_for.update(_written(self.functions[mode]))
+            made_for.update(code_of(self.functions[mode]))
         return made_for.hexdigest()[:16]
 
     def supports(self, case: Case) -> str | None:
@@ -157,26 +159,26 @@ class Function(Backend):
         module, name = self.place(case.mode)
         start = "import numpy as np" + (f"; from {module} import {name.partition('.')[0]}" if module else "")
         line = f"{preamble(case, start)}print({called(name, case, self.options(case))})"
-        return line if module else f"{line}  # {name} is {_described(self.functions[case.mode])}"
+        return line if module else f"{line}  # {name} is {described(self.functions[case.mode])}"
 
     def place(self, mode: str) -> tuple[str, str]:
         """The module that a function can be imported from, or none, and its name, or one for it."""
         function = self.functions[mode]
-        module, name = str(getattr(function, "__module__", None) or "__main__"), _called(function)
+        module, name = str(getattr(function, "__module__", None) or "__main__"), name_of(function)
         if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
             return module, name
         return "", name if name.isidentifier() and hasattr(function, "__name__") else "function"
 
 
-def _described(function: Any) -> str:
+def described(function: Any) -> str:
     """Where a function is that cannot be imported."""
     code = getattr(function, "__code__", None)
     if code is None:
         return f"the {type(function).__name__} that was measured"
-    return f"{_called(function)}, {Path(code.co_filename).name}, line {code.co_firstlineno}"
+    return f"{name_of(function)}, {Path(code.co_filename).name}, line {code.co_firstlineno}"
 
 
-def _written(function: Callable[..., Any] | None) -> bytes:
+def code_of(function: Callable[..., Any] | None) -> bytes:
     """The file of a function: its source, or the library that it was compiled to; its code if it has no file."""
     inner: Any = inspect.unwrap(function) if function is not None else None
     while isinstance(inner, partial):
@@ -205,25 +207,11 @@ class Imported(Function):
 
     def __init__(self, name: str) -> None:
         place, _, op = name.partition(" as ")
-        module, _, path = place.partition(":")
-        try:
-            found: Any = importlib.import_module(module)  # which may have operators of its own
-        except ImportError as error:
-            check_operator(op)
-            hint = "Run it where `import` finds the module."
-            hint = f"A module is named without .py: {module[:-3]}:{path}." if module.endswith(".py") else hint
-            raise ArgumentError("V5", f"a module {module}", shown(str(error)), hint, who="conform") from error
-        check_operator(op)
-        parts = path.split(".")
-        for part in parts[:-1]:
-            found = getattr(found, part, None)
-        function = getattr(found, parts[-1], None)
-        if not callable(function):
-            raise ArgumentError(
-                "V5", f"a function {path} in {module}", shown(function), "Write module:function.", who="conform"
-            )
+        module, path, function, beside = imported(place, op)
         self.module_name, self.path = module, path
-        derivatives: Mapping[str, Any] = {m: getattr(found, f"{parts[-1]}_{m}", None) for m in ("jvp", "vjp")}
+        derivatives: Mapping[str, Any] = {
+            m: getattr(beside, f"{path.rpartition('.')[2]}_{m}", None) for m in ("jvp", "vjp")
+        }
         super().__init__(name, function, op, derivatives["jvp"], derivatives["vjp"])
 
     def place(self, mode: str) -> tuple[str, str]:
@@ -231,15 +219,37 @@ class Imported(Function):
         return self.module_name, self.path + (f"_{mode}" if mode in ("jvp", "vjp") else "")
 
 
-_numbers = count(1)
+def imported(place: str, op: str) -> tuple[str, str, Callable[..., Any], Any]:
+    """Of "module:function": the module, the function's path in it, itself, and what it stands in. Rule V5."""
+    module, _, path = place.partition(":")
+    try:
+        found: Any = importlib.import_module(module)  # which may have operators of its own
+    except ImportError as error:
+        check_operator(op)
+        hint = "Run it where `import` finds the module."
+        hint = f"A module is named without .py: {module[:-3]}:{path}." if module.endswith(".py") else hint
+        raise ArgumentError("V5", f"a module {module}", shown(str(error)), hint, who="conform") from error
+    check_operator(op)
+    parts = path.split(".")
+    for part in parts[:-1]:
+        found = getattr(found, part, None)
+    function = getattr(found, parts[-1], None)
+    if not callable(function):
+        need = f"a function {path} in {module}"
+        raise ArgumentError("V5", need, shown(function), "Write module:function.", who="conform")
+    return module, path, function, found
+
+
+numbers = count(1)
 
 
 def check_operator(op: str | None) -> str:
     """Rule V5."""
-    if op not in KINDS:
-        need = f"op among {', '.join(KINDS)}"
-        raise ArgumentError("V5", need, f"op={shown(op)}", meant(op, KINDS, "Say what it should be."), who="conform")
-    return op
+    if op not in (*KINDS, BOUNDS):
+        need = f"op among {', '.join((*KINDS, BOUNDS))}"
+        hint = meant(op, (*KINDS, BOUNDS), "Say what it should be.")
+        raise ArgumentError("V5", need, f"op={shown(op)}", hint, who="conform")
+    return str(op)
 
 
 def check_signature(function: Callable[..., Any] | None, op: str, mode: str) -> None:
@@ -257,7 +267,7 @@ def check_signature(function: Callable[..., Any] | None, op: str, mode: str) -> 
     must = [n for n, p in options.items() if p.default is p.empty]
     for name in must:
         if name not in named and not every:
-            got = f"{_called(function)}{signature}"
+            got = f"{name_of(function)}{signature}"
             hint = meant(name, named, "Options are given by lunette's names.").replace("Did you mean", "Is it called")
             raise ArgumentError("V5", f"a function with a parameter {name} for {op}", got, hint, who="conform")
     given = {n: None for n in options if n in named}
@@ -270,12 +280,12 @@ def check_signature(function: Callable[..., Any] | None, op: str, mode: str) -> 
         else:
             return
     need = f"a function that can be called with {', '.join(arrays)} and lunette's options by name"
-    got = f"{_called(function)}{signature}: {failed[0]}"
+    got = f"{name_of(function)}{signature}: {failed[0]}"
     hint = f"Options of {op} are {', '.join(options)}; give other parameters a default."
     raise ArgumentError("V5", need, got, hint, who="conform")
 
 
-def _called(function: Any) -> str:
+def name_of(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
@@ -291,8 +301,13 @@ def as_backend(
     if not callable(function):
         got = f"a {type(function).__name__}"
         raise ArgumentError("V5", "a backend's name or a function", got, "Pass the function itself.", who="conform")
-    own = _called(function)
+    own = name_of(function)
     chosen = check_operator(op or own)
-    name = f"{own} as {chosen} #{next(_numbers)}"
-    register(Function(name, function, chosen, jvp, vjp, dtypes, ranks))
+    name = f"{own} as {chosen} #{next(numbers)}"
+    if chosen == BOUNDS:
+        from lunette.conform.backends.bounds import Claimed
+
+        register(Claimed(name, function, dtypes, ranks))
+    else:
+        register(Function(name, function, chosen, jvp, vjp, dtypes, ranks))
     return name

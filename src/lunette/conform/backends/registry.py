@@ -20,8 +20,11 @@ _PLACES: Final = {
     "tinygrad": "tinygrad:Tinygrad",
     "lunette": "lunette:Lunette",
     "lunette-jax": "lunette_jax:LunetteJax",
+    "lunette as bounds": "bounds:LunetteBounds",
+    "auto_lirpa as bounds": "auto_lirpa:AutoLirpa",
 }
-NAMES: Final = tuple(_PLACES)
+NAMES: Final = tuple(name for name in _PLACES if not name.endswith(" as bounds"))
+"""Of those that have operators."""
 
 
 @lru_cache
@@ -30,14 +33,19 @@ def _built(name: str) -> Backend:
         module, _, kind = _PLACES[name].partition(":")
         built: Backend = getattr(importlib.import_module(f"lunette.conform.backends.{module}"), kind)()
         return built
+    if ":" in name and name.endswith(" as bounds"):
+        from lunette.conform.backends.bounds import ImportedBounds
+
+        return ImportedBounds(name)
     if ":" in name and " as " in name:
         from lunette.conform.backends.function import Imported
 
         return Imported(name)
-    hint = meant(name, NAMES, "A function of yours is named module:function.")
-    raise ArgumentError("V2", f"a backend among {', '.join(NAMES)}", shown(name), hint, who="conform")
+    hint = meant(name, _PLACES, "A function of yours is named module:function.")
+    raise ArgumentError("V2", f"a backend among {', '.join(_PLACES)}", shown(name), hint, who="conform")
 
 
 def find(name: str) -> Backend:
     """A backend by its name: a library's, or "module:function as operator". Rule V2."""
+    name = f"{name} as bounds" if name not in _PLACES and f"{name} as bounds" in _PLACES else name
     return LIVE[name] if name in LIVE else _built(name)

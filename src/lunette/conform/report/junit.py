@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from lunette.conform.report.words import clean, configuration, count, headline, keys, told
-from lunette.conform.result import Finding, Report, Verdict
+from lunette.conform.result import Finding, Report, Verdict, judged
 
 
 def junit(reports: Sequence[Report], when: datetime | None = None) -> str:
@@ -40,7 +40,7 @@ def _add_up(suite: ET.Element) -> None:
 def _tests(report: Report) -> Iterator[ET.Element]:
     group = f"conform.{report.backend}"
     for op, verdicts in report.operators.items():
-        asked = sum(verdicts.values()) - verdicts.get(Verdict.UNSUPPORTED, 0)
+        asked = judged(verdicts)
         test = _test(f"{group}.{op}", "agrees everywhere else")
         if not asked:
             ET.SubElement(test, "skipped", message="not supported by the backend")

@@ -92,7 +92,7 @@ def html(reports: Sequence[Report]) -> str:
 
 def _facts(reports: Sequence[Report]) -> list[tuple[str, str]]:
     cases, failures = sum(r.cases for r in reports), sum(r.failures for r in reports)
-    asked = cases - sum(r.verdicts.get(Verdict.UNSUPPORTED, 0) for r in reports)
+    asked = sum(r.asked for r in reports)
     new = sum(len(r.unexplained) for r in reports)
     known = sum(len(r.findings) for r in reports) - new
     stale = sum(len(r.stale) for r in reports)
@@ -142,6 +142,8 @@ def _of(report: Report, prefix: str) -> Iterator[Section]:
         yield _heat(report, prefix)
     if summing(report):
         yield _accuracy(report, prefix)
+    if report.tightness:
+        yield _tightness(report, prefix)
     for kind, named in _classes(report).items():
         some = [f for _, f in named]
         where = f"{count(sum(f.count for f in some), 'case')} in {', '.join(dict.fromkeys(f.op for f in some))}."
@@ -158,7 +160,7 @@ def _of(report: Report, prefix: str) -> Iterator[Section]:
         yield Section(f"{prefix}elsewhere", "Known elsewhere", words, table(("",), lines))
     if report.unsupported:
         rows = [(f"{n:,}", text(reason)) for reason, n in sorted(report.unsupported.items(), key=lambda i: -i[1])]
-        words = "The backend does not have these, and says so beforehand. They are no accusation."
+        words = "The backend does not have these, and says so, by an error of its own if it is bounds. No accusation."
         yield Section(f"{prefix}unsupported", "Not asked", words, table(("cases", "reason"), rows, numbers=(0,)))
 
 
@@ -193,6 +195,15 @@ def _accuracy(report: Report, prefix: str) -> Section:
         "the dashed line an error uses its whole bound; above it (ringed), no order of summation explains it."
     )
     return Section(f"{prefix}accuracy", "How far off sums are", words, error_plots(summing(report)))
+
+
+def _tightness(report: Report, prefix: str) -> Section:
+    rows = [(text(t.op), f"{t.networks:,}", f"{t.to_interval:.4g}", f"{t.to_crown:.4g}") for t in report.tightness]
+    words = (
+        "Geometric means of ratios of widths, on the networks whose bounds hold. Below 1 they are tighter than ours."
+    )
+    body = table(("operator", "networks", "to our interval", "to our crown"), rows, numbers=(1, 2, 3))
+    return Section(f"{prefix}tightness", "How tight bounds are", words, body)
 
 
 # ---- a finding

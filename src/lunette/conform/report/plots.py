@@ -10,12 +10,13 @@ from typing import Final
 from lunette.conform.case import LAYOUTS, MODES
 from lunette.conform.data import DTYPES
 from lunette.conform.report.words import clean, share
-from lunette.conform.result import FAILURES, Accuracy, Cell, Verdict
+from lunette.conform.result import FAILURES, Accuracy, Cell, Verdict, judged
 
 COLOURS: Final[Mapping[str, str]] = {
     "equal": "--teal",
     "within": "--teal",
     "unsupported": "--line",
+    "declined": "--line",
     "crashed": "--ink",
     "hung": "--ink",
 }
@@ -83,7 +84,7 @@ def verdict_bars(rows: Iterable[tuple[str, Mapping[str, int]]]) -> str:
     lines = []
     for name, verdicts in rows:
         whole = sum(verdicts.values())
-        asked = whole - verdicts.get(Verdict.UNSUPPORTED, 0)
+        asked = judged(verdicts)
         wrong = sum(n for v, n in verdicts.items() if Verdict(v) in FAILURES)
         bar = "".join(_piece(v, verdicts.get(v, 0), whole) for v in Verdict)
         words = " · ".join(f"{verdicts[v]:,} {v}" for v in Verdict if verdicts.get(v))

@@ -11,14 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from lunette.conform.report.words import GOOD, clean, configuration, count, headline, share, summing, told, who
-from lunette.conform.result import FAILURES, Finding, Report, Verdict
+from lunette.conform.result import FAILURES, Finding, Report, Verdict, judged
 
 MOST_FULL: Final = 12
 """Findings that are printed in full; the files have all of them."""
 MOST_LINES: Final = 16
 """Of a drawing; the page has the whole of it."""
 TO_COPY: Final = frozenset({"reproduce", "replay"})
-STYLES: Final[Mapping[str, str]] = {"crashed": "bold red", "hung": "bold red", "unsupported": "dim"}
+STYLES: Final[Mapping[str, str]] = {"crashed": "bold red", "hung": "bold red", "unsupported": "dim", "declined": "dim"}
 
 
 def show(report: Report, out: Console) -> None:
@@ -34,6 +34,7 @@ def parts(report: Report) -> Iterator[RenderableType]:
         yield Text(clean(report.journal), style="yellow")
     yield operators(report)
     yield from accuracy(report)
+    yield from tightness(report)
     if report.findings:
         yield Text()
         yield findings(report)
@@ -72,7 +73,7 @@ def operators(report: Report) -> Table:
 
 def _cells(verdicts: Mapping[str, int], columns: Sequence[Verdict]) -> Iterator[str | Text]:
     whole = sum(verdicts.values())
-    asked = whole - verdicts.get(Verdict.UNSUPPORTED, 0)
+    asked = judged(verdicts)
     good = sum(verdicts.get(v, 0) for v in GOOD)
     yield f"{whole:,}"
     yield Text(share(good, asked), style="" if not asked else "green" if good == asked else "red")
@@ -114,6 +115,18 @@ def accuracy(report: Report) -> Iterator[RenderableType]:
         table.add_row(clean(op), f"{len(some):,}", f"{greatest:.3g}", f"{mean:.2g}", used)
     yield Text()
     yield table
+
+
+def tightness(report: Report) -> Iterator[RenderableType]:
+    """How wide claimed bounds are beside lunette's: one row per operator. Below 1 they are the tighter ones."""
+    if report.tightness:
+        table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim", padding=(0, 2, 0, 0))
+        for name in ("width, as a ratio", "networks", "to our interval", "to our crown"):
+            table.add_column(name, justify="left" if name.startswith("width") else "right", no_wrap=True)
+        for t in report.tightness:
+            table.add_row(clean(t.op), f"{t.networks:,}", f"{t.to_interval:.4g}", f"{t.to_crown:.4g}")
+        yield Text()
+        yield table
 
 
 def findings(report: Report) -> Table:

@@ -16,16 +16,18 @@ from lunette.ops import ALL
 
 MEANINGS: Final[Mapping[Verdict, str]] = {
     Verdict.EQUAL: "the exact answer, or the float nearest to it",
-    Verdict.WITHIN: "off by no more than the derived bound",
+    Verdict.WITHIN: "off by no more than the derived bound; of claimed bounds, every value tried is within them",
     Verdict.VALUE: "a number that no order of summation explains",
     Verdict.SHAPE: "an output of another size",
     Verdict.INDEX: "the index of another cell",
     Verdict.GRADIENT: "a derivative that is another one",
     Verdict.SPECIAL: "NaN or an infinity, missing or too much",
+    Verdict.EXCLUDED: "claimed bounds that leave out a value",
     Verdict.REFUSED: "an error where there is an answer",
     Verdict.CRASHED: "the process died",
     Verdict.HUNG: "no answer in time",
     Verdict.UNSUPPORTED: "not asked: the backend does not have it",
+    Verdict.DECLINED: "no bounds but an error, which claims nothing",
 }
 VERSION: Final = version("lunette")
 """Of lunette: who wrote the report."""
@@ -71,7 +73,9 @@ def configuration(case: Case) -> str:
     options = [f"{n}={_spelled(v)}" for n, v in case.options.items() if n not in usually or v != usually[n].default]
     usual = ("float32", "integers", "contiguous", "forward")
     given = (case.dtype, case.data, case.layout, case.mode)
-    return clean(" ".join([shapes, *options, *(v for v, plain in zip(given, usual, strict=True) if v != plain)]))
+    layers = [f"{word} {','.join(names)}" for word, names in (("after", case.before), ("before", case.after)) if names]
+    unusual = (v for v, plain in zip(given, usual, strict=True) if v != plain)
+    return clean(" ".join([shapes, *options, *unusual, *layers]))
 
 
 def _spelled(value: Any) -> str:
