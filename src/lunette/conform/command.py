@@ -27,7 +27,9 @@ def conform(
         str, typer.Argument(help="torch, jax, ...; or module:function with --as; or a report that --json wrote")
     ],
     op: Annotated[list[str] | None, typer.Option(help="only this operator (may be repeated)")] = None,
-    as_op: Annotated[str | None, typer.Option("--as", help="what module:function is meant to be: an operator, or bounds")] = None,
+    as_op: Annotated[
+        str | None, typer.Option("--as", help="what module:function is meant to be: an operator, or bounds")
+    ] = None,
     cases: Annotated[
         int | None, typer.Option(min=1, help="ask at most so many, all operators together; default: thousands")
     ] = None,

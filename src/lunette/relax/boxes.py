@@ -185,7 +185,7 @@ class Boxes:
         for start in range(0, len(cells), many):
             self.progress(f"cells of node {at}", start, len(cells))
             part = cells[start : start + many]
-            found = dual.lower(at, unit_rows(part, lo.shape))
+            found = dual.both(at, unit_rows(part, lo.shape))
             low[part] = np.maximum(low[part], found[: len(part)])
             high[part] = np.minimum(high[part], -found[len(part) :])
         self.boxes[at] = Interval.between(lo, hi)
@@ -247,16 +247,15 @@ def is_certain(n: Node, moving: Sequence[bool], own: Sequence[Interval | None]) 
 
 
 def unit_rows(cells: Array, shape: Sequence[int]) -> Array | Patch:
-    """Rows with a one at each of these cells, and then with a minus one; patches of planes of a single image."""
+    """Rows with a one at each of these cells; patches of planes of a single image."""
     n = len(cells)
-    signs = np.repeat([1.0, -1.0], n)
     if len(shape) >= 3 and shape[0] == 1:
-        channel, *origin = np.unravel_index(np.tile(cells, 2), shape[1:])
-        one = np.zeros((2 * n, shape[1]))
-        one[np.arange(2 * n), channel] = signs
-        return Patch(one.reshape(2 * n, shape[1], *(1,) * len(origin)), np.stack(origin, 1), tuple(shape[2:]))
-    rows = np.zeros((2 * n, prod(shape)))
-    rows[np.arange(2 * n), np.tile(cells, 2)] = signs
+        channel, *origin = np.unravel_index(cells, shape[1:])
+        one = np.zeros((n, shape[1]))
+        one[np.arange(n), channel] = 1.0
+        return Patch(one.reshape(n, shape[1], *(1,) * len(origin)), np.stack(origin, 1), tuple(shape[2:]))
+    rows = np.zeros((n, prod(shape)))
+    rows[np.arange(n), cells] = 1.0
     return rows.reshape(-1, *shape)
 
 

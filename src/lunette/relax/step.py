@@ -61,11 +61,12 @@ def outward(low: Array, high: Array, error: Array) -> tuple[Array, Array]:
     """Ends, rows of n cells, that are `error` farther out, and by what sums of n products with them can be off by.
 
     A sum with the new ends l is off by gamma(n + 3) * |a| . |l|, and |l| <= the greater of |low| and |high|, plus the
-    error: a part of the error so small that GROW, applied once more, holds it.
+    error: a part of the error so small that GROW, applied once more, holds it. Errors may have underflowed when they
+    were computed.
     """
     n = prod(low.shape[1:])
     with np.errstate(all="ignore"):
-        all_errors = (error + gamma(n + 5) * np.maximum(np.abs(low), np.abs(high))) * GROW * GROW
+        all_errors = (error + gamma(n + 5) * np.maximum(np.abs(low), np.abs(high)) + 4 * TINY) * GROW * GROW
         return np.nextafter(low - all_errors, -np.inf), np.nextafter(high + all_errors, np.inf)
 
 
