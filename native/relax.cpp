@@ -23,10 +23,21 @@ void each_row(i64 rows, i64 work, F f) {
     });
 }
 
-// a * (a > 0 ? low : high); zero wins over infinity.
-inline double chosen(double a, double low, double high) {
-    const double t = a > 0 ? low : high;
-    return a == 0 ? 0 : a * t;
+// Vectors, so that no branch depends on signs, which are as good as random. A register holds a part of one, or more.
+constexpr int many = 4;
+typedef double Some __attribute__((vector_size(many * sizeof(double))));
+
+inline void load(Some& v, const double* p, i64 n) {
+    if (n >= many) __builtin_memcpy(&v, p, sizeof v);
+    else for (i64 k = 0; k < many; ++k) v[k] = k < n ? p[k] : 0;
+}
+
+// y = a * (a > 0 ? low : high) for the first n of these; zero wins over infinity.
+inline void choose(Some& y, const double* a, const double* low, const double* high, i64 n) {
+    Some x, l, h;
+    load(x, a, n), load(l, low, n), load(h, high, n);
+    y = x * (x > 0 ? l : h);
+    y = x == 0 ? Some{} : y;
 }
 
 // The part of a patch that is inside: begin <= i < end on every axis.
@@ -63,23 +74,30 @@ inline void each_line(const Inside& in, int d, F f) {
 }
 
 // y[m * stride] += what is chosen.
-template <i64 Stride>
-inline void add_chosen(i64 n, i64 stride, const double* __restrict a, const double* __restrict low,
-                       const double* __restrict high, double* __restrict y) {
-    const i64 by = Stride ? Stride : stride;
-    for (i64 m = 0; m < n; ++m) y[m * by] += chosen(a[m], low[m], high[m]);
+inline void add_chosen(i64 n, i64 stride, const double* a, const double* low, const double* high, double* y) {
+    for (i64 m = 0; m < n; m += many) {
+        Some v;
+        choose(v, a + m, low + m, high + m, n - m);
+        if (stride == 1 && n - m >= many) {
+            Some before;
+            load(before, y + m, many);
+            v += before;
+            __builtin_memcpy(y + m, &v, sizeof v);
+        } else {
+            for (int k = 0; k < many && k < n - m; ++k) y[(m + k) * stride] += v[k];
+        }
+    }
 }
 
 }  // namespace
 
 void weigh_rows(const Patches& p, bool own, const double* a, const i64* origin, const double* low, const double* high,
                 double* y) {
-    constexpr int many = 4;  // sums side by side
     const i64 cells = p.cells(), plane = p.plane(), table = own ? p.channels * plane : 0;
     const int d = p.d;
     each_row(p.rows, p.channels * cells, [&](i64 r) {
         Inside in;
-        double sums[many] = {}, rest = 0;
+        Some sums{};
         const i64* o = origin ? origin + r * d : nullptr;
         y[r] = 0;
         if (!inside(p, o, in)) return;
@@ -91,14 +109,14 @@ void weigh_rows(const Patches& p, bool own, const double* a, const i64* origin, 
                 i64 i = 0, j = 0;
                 for (int k = 0; k < d; ++k) i = i * p.size[k] + at[k], j = j * p.space[k] + at[k] + (o ? o[k] : 0);
                 const double *x = from + i, *l = low + start + j, *h = high + start + j;
-                i64 m = 0;
-                for (; m + many <= n; m += many)
-                    for (int w = 0; w < many; ++w) sums[w] += chosen(x[m + w], l[m + w], h[m + w]);
-                for (; m < n; ++m) rest += chosen(x[m], l[m], h[m]);
+                for (i64 m = 0; m < n; m += many) {
+                    Some v;
+                    choose(v, x + m, l + m, h + m, n - m);
+                    sums += v;
+                }
             });
         }
-        for (double s : sums) rest += s;
-        y[r] = rest;
+        for (int k = 0; k < many; ++k) y[r] += sums[k];
     });
 }
 
@@ -133,9 +151,7 @@ void pull_rows(const Patches& p, const Behind& to, bool own, const double* a, co
                         j = j * p.space[k] + at[k] + (o ? o[k] : 0);
                         b = b * to.size[k] + begins[k] + at[k] * to.stride[k];
                     }
-                    if (stride == 1) add_chosen<1>(n, 1, from + i, low + start + j, high + start + j, into + b);
-                    else if (stride == 2) add_chosen<2>(n, 2, from + i, low + start + j, high + start + j, into + b);
-                    else add_chosen<0>(n, stride, from + i, low + start + j, high + start + j, into + b);
+                    add_chosen(n, stride, from + i, low + start + j, high + start + j, into + b);
                 });
             }
         }

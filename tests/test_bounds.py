@@ -347,7 +347,7 @@ def test_who_is_stopped_keeps_what_is_proven(
 ) -> None:
     """At any walk: among the cells between, before the rows, or among the steps that improve them."""
     graph, box = random_network(0)
-    right, count = dual.Dual.lower, [0]
+    right, count = dual.Dual._lower, [0]
 
     def lower(self: Any, *arguments: Any, **named: Any) -> Array:
         count[0] += 1
@@ -355,7 +355,7 @@ def test_who_is_stopped_keeps_what_is_proven(
             raise error
         return right(self, *arguments, **named)
 
-    monkeypatch.setattr(dual.Dual, "lower", lower)
+    monkeypatch.setattr(dual.Dual, "_lower", lower)
     found = ln.bounds(graph, box, method="optimised", steps=9)
     plain = ln.bounds(graph, box, method="interval")
     assert found.stopped == said and not plain.stopped

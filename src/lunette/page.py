@@ -226,6 +226,38 @@ def histogram(title: str, edges: Sequence[float], counts: Sequence[int], colour:
     return "".join([*parts, "</svg>"])
 
 
+def ranges(names: Sequence[str], spans: Sequence[tuple[str, str, Array, Array]]) -> str:
+    """For every name a line with ranges one inside the other: (caption, colour, lower and upper ends), widest first."""
+    width, line, left, right, top, bottom = 1040, 22, 44, 14, 30, 26
+    height = top + line * len(names) + bottom
+    finite = np.concatenate([np.concatenate([lo, hi]) for _, _, lo, hi in spans])
+    finite = finite[np.isfinite(finite)] if np.isfinite(finite).any() else np.zeros(1)
+    marks = _round_marks(float(finite.min()), float(finite.max()))
+    low, high = marks[0], marks[-1]
+
+    def x(v: float) -> float:
+        return left + (width - left - right) * min(max((v - low) / ((high - low) or 1.0), 0.0), 1.0)
+
+    parts, at = [f'<svg class="plot" viewBox="0 0 {width} {height}" role="img">'], float(left)
+    for caption, colour, _, _ in spans:
+        parts.append(f'<rect x="{at:.0f}" y="5" width="12" height="12" rx="3" style="fill:var({colour})"/>')
+        parts.append(f'<text x="{at + 18:.0f}" y="15">{escape(caption)}</text>')
+        at += 40 + 7 * len(caption)
+    for m in marks:
+        parts.append(f'<path class="grid" d="M{x(m):.1f} {top}V{height - bottom}"/>')
+        parts.append(f'<text x="{x(m):.1f}" y="{height - 8}" text-anchor="middle">{m:.4g}</text>')
+    for k, name in enumerate(names):
+        parts.append(f'<text x="{left - 10}" y="{top + line * k + 15}" text-anchor="end">{escape(name)}</text>')
+        for n, (caption, colour, lo, hi) in enumerate(spans):
+            tall = (line - 6) * (1 - n / (len(spans) + 1))
+            a, b, y = x(float(lo[k])), x(float(hi[k])), top + line * k + (line - tall) / 2
+            parts.append(
+                f'<rect x="{a:.1f}" y="{y:.1f}" width="{max(b - a, 1.5):.1f}" height="{tall:.1f}" rx="2" '
+                f'style="fill:var({colour})"><title>{escape(caption)}: {lo[k]:.5g} to {hi[k]:.5g}</title></rect>'
+            )
+    return "".join([*parts, "</svg>"])
+
+
 def tile(cells: Array, size: int, caption: str, *, signed: bool = False, wrong: bool = False) -> str:
     """A plane of numbers as squares: from nothing to ink, or of two colours for the two signs."""
     rows, columns = cells.shape

@@ -33,7 +33,7 @@ from lunette.ops.linear import matmul
 from lunette.relax.boxes import Boxes, meet
 from lunette.relax.dual import Dual
 from lunette.relax.floats import Floats
-from lunette.relax.given import boxes_of, check, graph_of, rows_of
+from lunette.relax.given import METHODS, boxes_of, check, graph_of, rows_of
 from lunette.relax.network import in_float64
 from lunette.relax.optimise import improve
 from lunette.relax.result import Asked, Bounds, joined
@@ -139,11 +139,14 @@ class Answer(Boxes):
         self.enclose()
         intervals = _floats_of(self.boxes)
         plain = own = self.of_rows(rows, out)
+        self.methods = dict.fromkeys(METHODS[: METHODS.index(method) + 1], own)
         if method != "interval":
             if self.moving[out] and not stopped:
-                own = self._unless_stopped(lambda: self._walked(rows, out, method, steps), plain)
+                own = self.methods[method] = self._unless_stopped(lambda: self._walked(rows, out, method, steps), plain)
             plain = meet(plain, self.of_rows(rows, out))
         both = meet(plain, own)
+        if rows is None:
+            self.boxes[out] = both
         winners = {
             at: s.relaxation.can_win().sum((0, 1))
             for at, s in self.steps.items()
@@ -162,6 +165,7 @@ class Answer(Boxes):
             plain=intervals,
             sensitivity=self.sensitivity,
             winners=winners,
+            methods=self.methods,
         )
 
     def _unless_stopped(self, walk: Callable[[], Interval], plain: Interval) -> Interval:
@@ -195,6 +199,7 @@ class Answer(Boxes):
         lo, hi = np.full(len(wanted), -np.inf), np.full(len(wanted), np.inf)
         end = tuple(shape) if rows is None else (len(wanted),)
         self.found = Interval.between(lo.reshape(end), hi.reshape(end))  # which is filled in as rows are proven
+        crown: list[Array] = []
         for start in range(0, len(wanted), many):
             part = wanted[start : start + many]
             both = np.concatenate([part, -part]).reshape(-1, *shape)
@@ -206,10 +211,15 @@ class Answer(Boxes):
 
             first = dual.lower(out, both, keep=True)
             self._note(dual, len(part) / len(wanted))
+            crown.append(first)
             proven(first)
             if method == "optimised":
                 told = None if self.record is None else self.record(start)
                 improve(dual, out, both, first, steps, proven, told)
+        if crown:
+            least = np.concatenate([f[: len(f) // 2] for f in crown])
+            most = np.concatenate([-f[len(f) // 2 :] for f in crown])
+            self.methods["crown"] = Interval.between(least.reshape(end), most.reshape(end))
         self.progress("rows", len(wanted), len(wanted))
         return self.found
 

@@ -57,13 +57,19 @@ class Boxes:
         """Nodes whose boxes are smaller than their intervals at the inputs' boxes."""
         self.tight: dict[int, Array] = {}
         """Which cells of a node were tightened already."""
-        self.readers = [0] * len(nodes)
+        readers: list[list[Any]] = [[] for _ in nodes]
         for n in nodes:
             for i in n.inputs:
                 if i is not None:
-                    self.readers[i] += 1
+                    readers[i].append(n.kind)
         for i in self.graph.outputs:
-            self.readers[i] += 1
+            readers[i].append(None)
+        self.fused = {
+            at
+            for at, own in enumerate(readers)
+            if nodes[at].kind is Relu and len(own) == 1 and own[0] is not None and issubclass(own[0], MaxPool)
+        }
+        """Each relu that a max pool alone reads: the greatest of cells and zero is one operator, with tighter lines."""
 
     # ---- from the inputs on
 
@@ -100,18 +106,17 @@ class Boxes:
             self.progress("nodes", at, total)
             if not self.changed.isdisjoint(n.inputs):
                 self._enclose_again(at)
-            if self.moving[at] and n.kind is not None:
+            if self.moving[at] and n.kind is not None and at not in self.fused:
                 self.steps[at] = self._step(at, n)
                 self._again(at)
         self.progress("nodes", total, total)
 
     def _again(self, at: int) -> None:
         """The box again, if what the node reads was tightened for its lines; and that of a relu that is part of it."""
-        relus = [i for i in self.graph.nodes[at].inputs if i is not None and self._is_relu(i)]
-        for k in (*relus, at):
+        for k in (*self.fused.intersection(self.graph.nodes[at].inputs), at):
             if any(i in self.tight for i in self.graph.nodes[k].inputs):
                 self._enclose_again(k)
-                if isinstance(self.steps[k], Enclosed):
+                if isinstance(self.steps.get(k), Enclosed):
                     self.steps[k] = Enclosed(self.boxes[k])
 
     def _enclose_again(self, at: int) -> None:
@@ -132,8 +137,7 @@ class Boxes:
             return Linear(n, moving, own, self.rounding.get(at, 0.0))
         sources = [i for i, m in zip(n.inputs, moving, strict=True) if m and i is not None]
         relaxation: Relaxation | None
-        if issubclass(n.kind, MaxPool) and self._is_relu(sources[0]):
-            # The greatest of cells and zero: one operator, whose lines are tighter than those of two.
+        if sources[0] in self.fused:
             sources = [i for i in self.graph.nodes[sources[0]].inputs if i is not None]
             relaxation = self._fused(n, sources[0])
         else:
@@ -141,9 +145,6 @@ class Boxes:
         if relaxation is None:
             return Enclosed(self.boxes[at])
         return Relaxed(sources, relaxation, [self.boxes[i] for i in sources], self.rounding.get(at, 0.0))
-
-    def _is_relu(self, at: int) -> bool:
-        return self.graph.nodes[at].kind is Relu and self.readers[at] == 1
 
     def _fused(self, n: Node, source: int) -> Relaxation:
         zero: Array = np.zeros(())
@@ -153,8 +154,8 @@ class Boxes:
             assert isinstance(whole, Greatest)
             return Greatest(whole.boxes, whole.taps, Interval.between(zero, zero))
 
-        self.tighten(source, lines())
-        return lines()
+        relaxation = lines()
+        return lines() if self.tighten(source, relaxation) else relaxation
 
     def _lines(self, n: Node, sources: Sequence[int], moving: Sequence[bool]) -> Relaxation | None:
         def lines() -> Relaxation | None:
@@ -163,35 +164,33 @@ class Boxes:
         relaxation = lines()
         if relaxation is None:
             return None
-        for p in sources:
-            self.tighten(p, relaxation)
-        return lines()
+        tightened = [self.tighten(p, relaxation) for p in sources]
+        return lines() if any(tightened) else relaxation
 
     # ---- cells that matter
 
-    def tighten(self, at: int, relaxation: Relaxation) -> None:
-        """Better bounds of the cells of a node that its reader's lines depend on."""
+    def tighten(self, at: int, relaxation: Relaxation) -> bool:
+        """Better bounds of the cells of a node that its reader's lines depend on; whether any was computed."""
         if self._is_exact(at) or not self.steps:
-            return
+            return False
         box = self.boxes[at]
         done = self.tight.setdefault(at, np.zeros(box.shape, bool))
         cells = np.flatnonzero(matters(box, relaxation) & ~done & (box.lo < box.hi))
         done.reshape(-1)[cells] = True
-        if not cells.size:
-            return
-        if isinstance(self.steps.get(at), Enclosed):
-            return
+        if not cells.size or isinstance(self.steps.get(at), Enclosed):
+            return False
         lo, hi = box.lo.copy(), box.hi.copy()
         low, high = lo.reshape(-1), hi.reshape(-1)
         dual, many = Dual(self.steps, self.boxes, self.inputs), self.rows_at_once(at)
         for start in range(0, len(cells), many):
             self.progress(f"cells of node {at}", start, len(cells))
             part = cells[start : start + many]
-            found = dual.lower(at, unit_rows(part, lo.shape))
+            found = dual.both(at, unit_rows(part, lo.shape))
             low[part] = np.maximum(low[part], found[: len(part)])
             high[part] = np.minimum(high[part], -found[len(part) :])
         self.boxes[at] = Interval.between(lo, hi)
         self.changed.add(at)
+        return True
 
     def _is_exact(self, at: int) -> bool:
         """Whether the interval of a node is as good as any bound: one linear operator behind cells of the inputs."""
@@ -248,16 +247,15 @@ def is_certain(n: Node, moving: Sequence[bool], own: Sequence[Interval | None]) 
 
 
 def unit_rows(cells: Array, shape: Sequence[int]) -> Array | Patch:
-    """Rows with a one at each of these cells, and then with a minus one; patches of planes of a single image."""
+    """Rows with a one at each of these cells; patches of planes of a single image."""
     n = len(cells)
-    signs = np.repeat([1.0, -1.0], n)
     if len(shape) >= 3 and shape[0] == 1:
-        channel, *origin = np.unravel_index(np.tile(cells, 2), shape[1:])
-        one = np.zeros((2 * n, shape[1]))
-        one[np.arange(2 * n), channel] = signs
-        return Patch(one.reshape(2 * n, shape[1], *(1,) * len(origin)), np.stack(origin, 1), tuple(shape[2:]))
-    rows = np.zeros((2 * n, prod(shape)))
-    rows[np.arange(2 * n), np.tile(cells, 2)] = signs
+        channel, *origin = np.unravel_index(cells, shape[1:])
+        one = np.zeros((n, shape[1]))
+        one[np.arange(n), channel] = 1.0
+        return Patch(one.reshape(n, shape[1], *(1,) * len(origin)), np.stack(origin, 1), tuple(shape[2:]))
+    rows = np.zeros((n, prod(shape)))
+    rows[np.arange(n), cells] = 1.0
     return rows.reshape(-1, *shape)
 
 

@@ -21,7 +21,7 @@ from lunette.graph.walk import reverse
 from lunette.lines import GROW, TINY, gamma
 from lunette.number import Array, Interval
 from lunette.relax.patch import Patch, plus, pull_patch
-from lunette.relax.step import Step, magnitude, outward
+from lunette.relax.step import Linear, Step, magnitude, outward
 from lunette.taps import flat
 
 
@@ -37,6 +37,16 @@ def weigh(a: Array | Patch, low: Array, high: Array) -> Array:
     return placed.weigh(low.reshape(shape), high.reshape(shape))
 
 
+def pulled(step: Step, a: Array | Patch) -> list[Any]:
+    """The coefficients of all that a step reads."""
+    if not step.sources:
+        return []
+    if not isinstance(a, Patch):
+        return step.pull(a)
+    found = pull_patch(step, a)
+    return step.pull(a.whole()) if found is None else found
+
+
 class Account:
     """What a walk has found: a value, and all that may be wrong with it."""
 
@@ -47,6 +57,11 @@ class Account:
     def add(self, a: Array | Patch, least: Array, most: Array) -> None:
         """The positive coefficients times the least that there is, the negative ones times the most."""
         found = weigh(a, least, most)
+        self.value, self.size, self.count = self.value + found, self.size + np.abs(found), self.count + 1
+
+    def add_both(self, a: Array | Patch, least: Array, most: Array) -> None:
+        """The same for rows a, and then for their negatives."""
+        found = np.concatenate([weigh(a, least, most), -weigh(a, most, least)])
         self.value, self.size, self.count = self.value + found, self.size + np.abs(found), self.count + 1
 
     def lose(self, a: Array | Patch, error: Array) -> None:
@@ -72,20 +87,30 @@ class Dual:
 
     def lower(self, at: int, rows: Array | Patch, keep: bool = False) -> Array:
         """Proven lower bounds of rows . h, (rows, *shape) of node `at`, for every point of the box."""
+        return self._lower(at, rows, Account(len(cells_of(rows))), keep)
+
+    def both(self, at: int, rows: Array | Patch) -> Array:
+        """The same for rows and then for their negatives, which are alike until lines tell signs apart."""
+        account = Account(2 * len(cells_of(rows)))
+        with np.errstate(all="ignore"):
+            while isinstance(step := self.steps.get(at), Linear) and len(step.sources) == 1:
+                account.add_both(rows, step.least, step.most)
+                account.slack += step.slack
+                (rows,), (at,) = pulled(step, rows), step.sources
+        if isinstance(rows, Patch):
+            twice = np.concatenate([rows.origin, rows.origin])
+            return self._lower(at, Patch(np.concatenate([rows.cells, -rows.cells]), twice, rows.space), account)
+        return self._lower(at, np.concatenate([rows, -rows]), account)
+
+    def _lower(self, at: int, rows: Array | Patch, account: Account, keep: bool = False) -> Array:
         sources, readers = self._behind(at)
-        account = Account(len(cells_of(rows)))
         parts: list[Any] = []
         self.coefficients = {}
 
         def through(step: Step, a: Array | Patch) -> list[Any]:
             account.add(a, step.least, step.most)
             account.slack += step.slack
-            if isinstance(a, Patch) and step.sources:
-                found = pull_patch(step, a)
-                if found is not None:
-                    return found
-                a = a.whole()
-            parts = step.pull(a) if step.sources else []  # type: ignore[arg-type]
+            parts = pulled(step, a)
             account.error = account.error + step.beside
             return parts
 

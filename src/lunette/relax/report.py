@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lunette.number import Array
-from lunette.page import Section, page, table, tile
+from lunette.page import Section, page, ranges, table, tile
 
 Bounds = Any  # of lunette.relax.result, which has this page as a method
 
@@ -35,30 +35,47 @@ def to_html(b: Bounds) -> str:
         Section("windows", "Windows that lose most", _WINDOWS, _windows(b)),
         Section("inputs", "Sensitivity of the inputs", _INPUTS, _inputs(b)),
     ]
-    return page(
-        "Bounds", "Proven for every point of the box.", facts, [s for s in sections if s.body], "lunette.bounds"
-    )
+    if b.stopped:
+        facts.append(("stopped", b.stopped))
+    words = "Proven for every point of the box."
+    return page("Bounds", words, facts, [s for s in sections if s.body], "lunette.bounds", style=_STYLE)
+
+
+_STYLE = ":root{--faint:#d3dae6;--pale:#a9c5f5}@media(prefers-color-scheme:dark){:root{--faint:#3a465e;--pale:#2f4a7d}}"
 
 
 _ROWS = (
-    "The bounds of each output or row; and the least and the greatest value that was found at {} points of the box and "
-    "by {} steps along the gradient. The truth is between the two."
+    "What each method proves by itself of each output or row; and the values that were found at {} points of the box "
+    "and by {} steps along the gradient. The least and the greatest value are between what is found and what is proven."
 )
 _LAYERS = (
-    "The mean width of the boxes of each node, by intervals alone and as tightened. Nodes that are linear are not "
-    "tightened themselves, unless a maximum or the like reads them."
+    "The mean width of the boxes of each node, by intervals alone and as tightened by walks back: the cells that lines "
+    "depend on, and the output."
 )
 _WINDOWS = "Of the maxima, the output cells whose boxes are widest, beside the number of cells that can win."
 _INPUTS = "How much of the width of the bounds, averaged over the rows, each cell of the input makes by itself."
 
 
+COLOURS = {"interval": "--faint", "crown": "--pale", "optimised": "--blue"}
+
+
 def _rows(b: Bounds, least: Array, greatest: Array) -> str:
-    lo, hi = b.lo.reshape(-1), b.hi.reshape(-1)
+    many = min(b.lo.size, MOST_ROWS)
+    if not many:
+        return ""
+    spans = [(m, COLOURS[m], own.lo.reshape(-1)[:many], own.hi.reshape(-1)[:many]) for m, own in b.methods.items()]
+    spans.append(("found", "--ink", least[:many], greatest[:many]))
     rows = [
-        [str(at), f"{lo[at]:.5g}", f"{least[at]:.5g}", f"{greatest[at]:.5g}", f"{hi[at]:.5g}"]
-        for at in range(min(len(lo), MOST_ROWS))
+        [str(at), *(f"{lo[at]:.5g}" for *_, lo, _ in spans), *(f"{hi[at]:.5g}" for *_, hi in reversed(spans))]
+        for at in range(many)
     ]
-    return table(["row", "proven", "found", "found", "proven"], rows, (1, 2, 3, 4))
+    names = [name for name, *_ in spans]
+    head = ["row", *(f"{n}, least" for n in names), *(f"{n}, most" for n in reversed(names))]
+    more = f"<p>and {b.lo.size - many} more</p>" if b.lo.size > many else ""
+    numbers = table(head, rows, range(1, len(head)))
+    return (
+        f"{ranges([str(at) for at in range(many)], spans)}{more}<details><summary>numbers</summary>{numbers}</details>"
+    )
 
 
 def _layers(b: Bounds) -> str:
@@ -72,7 +89,7 @@ def _layers(b: Bounds) -> str:
         share = min(widths[1] / widths[0], 1.0) if np.isfinite(widths[0]) else 0.0
         bar = f'<div class="bar" style="width:{share * 100:.0f}%"></div>'
         rows.append([f"%{at}", escape(n.kind.name), str(n.shape), *(f"{w:.4g}" for w in widths), bar])
-    return table(["node", "operator", "shape", "interval", b.method, "of it"], rows[:MOST_LAYERS], (3, 4))
+    return table(["node", "operator", "shape", "interval", "tightened", "of it"], rows[:MOST_LAYERS], (3, 4))
 
 
 def _windows(b: Bounds) -> str:
@@ -94,5 +111,6 @@ def _inputs(b: Bounds) -> str:
         planes = weight.reshape(-1, *weight.shape[-2:]) if weight.ndim > 1 else weight.reshape(1, 1, -1)
         for at, plane in enumerate(planes[:8]):
             size = max(2, min(14, 280 // max(plane.shape)))
-            parts.append(tile(plane, size, f"{name} {at}" if len(planes) > 1 else name))
+            own = f"{name} {at}" if len(planes) > 1 else name
+            parts.append(tile(plane, size, f"{own}, at most {float(np.max(plane, initial=0)):.3g}"))
     return f'<div class="tiles">{"".join(parts)}</div>' if parts else ""

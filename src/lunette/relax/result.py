@@ -52,6 +52,8 @@ class Bounds:
     """For every input, how much of the width each cell makes: coefficients times widths, averaged over the rows."""
     winners: dict[int, Array] = field(default_factory=dict, repr=False)
     """For every maximum, how many cells can win each window."""
+    methods: dict[str, Interval] = field(default_factory=dict, repr=False)
+    """What the method and each weaker one prove by themselves."""
     each: tuple[Bounds, ...] = field(default=(), repr=False)
     """Of a batch, the bounds of every box; all arrays have an axis for them in front."""
     asked: Asked | None = field(default=None, repr=False)
@@ -167,5 +169,6 @@ def joined(each: Sequence[Bounds], graph: Graph, method: str, rows: Array | None
         plain=together([b.plain for b in each], boxes),
         sensitivity=together([b.sensitivity for b in each], np.stack),
         winners=together([b.winners for b in each], np.stack),
+        methods=together([b.methods for b in each], boxes),
         each=tuple(each),
     )

@@ -61,12 +61,12 @@ def outward(low: Array, high: Array, error: Array) -> tuple[Array, Array]:
     """Ends, rows of n cells, that are `error` farther out, and by what sums of n products with them can be off by.
 
     A sum with the new ends l is off by gamma(n + 3) * |a| . |l|, and |l| <= the greater of |low| and |high|, plus the
-    error: a part of the error so small that GROW, applied once more, holds it.
+    error: a part of the error so small that GROW, applied once more, holds it. Errors may have underflowed when they
+    were computed.
     """
     n = prod(low.shape[1:])
     with np.errstate(all="ignore"):
-        all_errors = (error + gamma(n + 5) * np.maximum(np.abs(low), np.abs(high))) * GROW * GROW
-        all_errors = all_errors + 4 * TINY  # what underflowed: coefficients may be huge
+        all_errors = (error + gamma(n + 5) * np.maximum(np.abs(low), np.abs(high)) + 4 * TINY) * GROW * GROW
         return np.nextafter(low - all_errors, -np.inf), np.nextafter(high + all_errors, np.inf)
 
 
@@ -99,6 +99,11 @@ class Step(ABC):
         """What the right side of (1) grows by with a, at values of the sources, (rows, *shape); for improving lines."""
 
 
+def _adds_up(node: Node) -> bool:
+    """Whether a node is a sum of products, of operands alone: padding, say, may have cells that are an option."""
+    return node.resolved is not None and node.op.terms(node.resolved.shapes) is not None
+
+
 class Linear(Step):
     """An operator that is linear in what varies."""
 
@@ -114,7 +119,11 @@ class Linear(Step):
             operands = [None if b is None else change(p, b) for p, b in enumerate(boxes)]
             return Interval.of(apply(kind, operands, "interval", *options))
 
-        zero = interval(lambda p, b: np.zeros(b.shape) if moving[p] else b)
+        added = [b for p, b in enumerate(boxes) if b is not None and not moving[p] and p in kind.jointly_linear]
+        if _adds_up(node) and not any(b.lo.any() or b.hi.any() for b in added):
+            zero = around(np.zeros(node.shape))  # a sum of products to which nothing is added
+        else:
+            zero = interval(lambda p, b: np.zeros(b.shape) if moving[p] else b)
         reach = interval(lambda p, b: around(magnitude(b)) if moving[p] else b)
         cells = prod(node.shape)
         with np.errstate(all="ignore"):
