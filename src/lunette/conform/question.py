@@ -151,7 +151,7 @@ class Question:
     def value(self, x: Array) -> Any:
         """The exact output at a point whose cells are floats: Fractions, or balls."""
         before: Any = flint.ctx.prec
-        flint.ctx.prec = BITS
+        flint.ctx.prec = BITS[0]
         try:
             return self.graph.eval(x.astype(object), number=flint.arb if is_analytic(self.case.kind) else Fraction)
         finally:
