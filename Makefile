@@ -14,7 +14,7 @@ SETS := generic $(shell grep -qsm1 avx2 /proc/cpuinfo && echo avx2) $(shell grep
 # Tests of the compiled kernels (pytest.mark.kernels), which run on every instruction set.
 KERNELS := tests/test_kernels.py tests/test_winners.py tests/test_rounded.py tests/test_interval.py tests/test_sums.py
 
-.PHONY: help demo test test-all test-long browser cluster defects sanitize aarch64 need bench check format clean
+.PHONY: help demo test test-all test-long browser cluster defects sanitize aarch64 need bench verify-bench check format clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -64,6 +64,9 @@ bench: $(VENV)/installed-bench ## measure beside PyTorch, JAX, ONNX Runtime and 
 	$(BIN)/lunette bench --threads 2 $(BENCH)
 	$(BIN)/lunette bench --threads 1 --dtype float64 $(BENCH)
 	$(BIN)/lunette bench --arithmetics
+
+verify-bench: $(VENV)/installed-bench ## verdicts about published networks, in the folder LUNETTE_VERIFY_DATA; VERIFY="verivital --most 60" for a part
+	$(BIN)/python -m lunette.bench.verdicts $(VERIFY) --json benchmarks/verify.json
 
 check: $(VENV)/installed-tests ## style and types
 	$(BIN)/ruff check

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lunette as ln
-from lunette.verify.property import Box, nearest, rounded_down
+from lunette.verify.case import Box, nearest, rounded_down
 
 HEAD = """
 ; a property

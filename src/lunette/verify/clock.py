@@ -22,6 +22,7 @@ class Clock:
         self.end = self.begin + seconds
         self.progress = progress
         self.phases: dict[str, float] = {}
+        self._inside = 0.0  # seconds of phases that were inside of the present one
 
     @property
     def left(self) -> float:
@@ -42,12 +43,15 @@ class Clock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of what is done inside to a phase."""
-        begin = perf_counter()
+        """Add the time of what is done inside to a phase, but for phases inside of it, which have their own."""
+        begin, outside = perf_counter(), self._inside
+        self._inside = 0.0
         try:
             yield
         finally:
-            self.phases[name] = self.phases.get(name, 0.0) + perf_counter() - begin
+            whole = perf_counter() - begin
+            self.phases[name] = self.phases.get(name, 0.0) + whole - self._inside
+            self._inside = outside + whole
 
     @contextmanager
     def alarm(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ import numpy as np
 from lunette.errors import LunetteError
 from lunette.graph.graph import Graph
 from lunette.number import Array
-from lunette.verify.property import Case, output_cells
+from lunette.verify.case import Case, output_cells
 
 BITS: Final = (128, 512)
 """Precisions of balls, tried in turn."""

@@ -19,6 +19,7 @@ STYLE = """
 .proved{background:var(--teal)}.disproved{background:var(--red)}.unknown,.error{background:var(--amber)}
 svg.tree{display:block;max-width:100%;height:auto}svg.tree line{stroke:var(--line);stroke-width:1.2}
 svg.tree circle{fill:var(--teal)}svg.tree circle.open{fill:var(--amber)}svg.tree circle.split{fill:var(--blue)}
+.bar{min-width:1px}td:last-child .bar{max-width:420px}
 .axis{position:relative;height:10px;background:var(--soft);border-radius:5px;min-width:150px;margin-top:5px}
 .axis i{position:absolute;top:0;bottom:0;border-radius:5px;background:var(--blue)}
 .axis b{position:absolute;top:-3px;bottom:-3px;width:2px;background:var(--ink)}
@@ -29,8 +30,8 @@ def to_html(v: Any, network: str = "", property: Any = None, centre: Any = None)
     """The page of one verdict."""
     facts = [
         ("verdict", v.status),
-        ("proven margin", f"{v.bound:.4g}"),
-        ("least margin found", f"{v.found:.4g}"),
+        ("proven margin", _number(v.bound)),
+        ("least margin found", _number(v.found)),
         ("seconds", f"{v.seconds:.2f}"),
         ("leaves", str(v.leaves or 1)),
     ]
@@ -74,6 +75,11 @@ def _margins(v: Any) -> str:
     more = len(v.margins) - MOST_CASES
     note = f"<p>and {more} more</p>" if more > 0 else ""
     return table(["case", "proven", "found", ""], rows, (1, 2)) + note
+
+
+def _number(value: float) -> str:
+    """Short; a margin that was not computed is none."""
+    return f"{value:.4g}" if np.isfinite(value) else "none"
 
 
 def _pictures(v: Any, centre: Any) -> str:
@@ -134,21 +140,27 @@ def _tree(tree: Any) -> str:
             places.append((t, level, parent))
             below += [(c, at) for c in t.children]
         waiting, level = below, level + 1
-    levels: dict[int, int] = {}
-    for _, deep, _ in places:
-        levels[deep] = levels.get(deep, 0) + 1
+    below_of: list[list[int]] = [[] for _ in places]
+    for k, (_, _, parent) in enumerate(places):
+        if parent is not None:
+            below_of[parent].append(k)
+    at_x, slots, stack = [0.0] * len(places), 0, [0]
+    while stack:  # a slot for each part that is not split further, from left to right; others are above the middle
+        k = stack.pop()
+        if not below_of[k]:
+            at_x[k], slots = slots + 0.5, slots + 1
+        stack += reversed(below_of[k])
+    for k in reversed(range(len(places))):
+        if below_of[k]:
+            at_x[k] = sum(at_x[c] for c in below_of[k]) / len(below_of[k])
     width, step = 1000, 34
-    seen: dict[int, int] = {}
-    at_x = []
-    for _, deep, _ in places:
-        k = seen[deep] = seen.get(deep, 0) + 1
-        at_x.append(width * (k - 0.5) / levels[deep])
+    at_x = [width * x / slots for x in at_x]
     lines = [
         f'<line x1="{at_x[p]:.1f}" y1="{16 + step * (deep - 1)}" x2="{x:.1f}" y2="{16 + step * deep}"/>'
         for x, (_, deep, p) in zip(at_x, places, strict=True)
         if p is not None
     ]
-    radius = max(2.5, min(7.0, 300 / max(levels.values())))
+    radius = max(2.0, min(7.0, 400 / slots))
     circles = []
     for x, (t, deep, _) in zip(at_x, places, strict=True):
         kind = "split" if t.children else "open" if t.leaf.bound <= 0 else ""
@@ -157,7 +169,7 @@ def _tree(tree: Any) -> str:
             f'<circle class="{kind}" cx="{x:.1f}" cy="{16 + step * deep}" r="{radius:.1f}">'
             f"<title>{told}</title></circle>"
         )
-    height = 32 + step * max(levels)
+    height = 32 + step * max(deep for _, deep, _ in places)
     more = len(waiting)
     note = f"<figcaption>{more} parts below are not drawn</figcaption>" if more else ""
     return f'<figure><svg class="tree" viewBox="0 0 {width} {height}">{"".join(lines + circles)}</svg>{note}</figure>'
@@ -166,7 +178,7 @@ def _tree(tree: Any) -> str:
 def _phases(v: Any) -> str:
     whole = max(sum(v.phases.values()), 1e-9)
     rows = [
-        [escape(k), f"{s:.3f}", f'<div class="bar" style="width:{100 * s / whole:.0f}%"></div>']
+        [escape(k), f"{s:.3f}", f'<div class="bar" style="width:{400 * s / whole:.0f}px"></div>']
         for k, s in v.phases.items()
     ]
     return table(["phase", "seconds", ""], rows, (1,))

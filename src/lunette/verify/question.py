@@ -22,7 +22,8 @@ import numpy as np
 from lunette.errors import ArgumentError, ShapeError
 from lunette.graph.graph import Graph
 from lunette.number import Array, Interval
-from lunette.verify.property import Box, Case, Condition, Property
+from lunette.verify.case import Box, Case, Condition
+from lunette.verify.property import Property
 
 
 @dataclass(frozen=True, eq=False)

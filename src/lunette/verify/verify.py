@@ -31,10 +31,11 @@ from lunette.relax.given import graph_of
 from lunette.relax.network import in_float64
 from lunette.verify import exact
 from lunette.verify.attack import Attack, Point
+from lunette.verify.case import inside, output_cells
 from lunette.verify.certify import Certifier, Refuted, Unproven, made
 from lunette.verify.clock import Clock, TimeUp
 from lunette.verify.leaves import Leaf, Walks
-from lunette.verify.property import Property, inside, output_cells
+from lunette.verify.property import Property
 from lunette.verify.question import Room, rooms_of
 from lunette.verify.result import Verdict
 from lunette.verify.search import Search, Tree

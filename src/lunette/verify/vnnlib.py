@@ -19,7 +19,6 @@ point satisfies them all.
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from lunette.errors import ArgumentError, shown
-from lunette.verify.property import MOST_CASES, MOST_CONDITIONS, Box, Case, Condition, Property
+from lunette.verify.case import MOST_CASES, MOST_CONDITIONS, Box, Case, Condition
 
 MOST_BYTES: Final = 1 << 28
 MOST_RATIO: Final = 1000
@@ -57,16 +56,8 @@ def refuse(rule: str, need: str, got: str, hint: str) -> NoReturn:
     raise ArgumentError(rule, need, got, hint, who="vnnlib")
 
 
-def load(path: str | os.PathLike[str]) -> Property:
-    """See `Property.load`."""
-    where = Path(path)
-    property = parse(_text(where))
-    name = where.name.removesuffix(".gz").removesuffix(".vnnlib")
-    return Property(property.cases, property.outputs, property.inputs, name)
-
-
-def _text(path: Path) -> str:
-    """Rule PN1."""
+def text_of(path: Path) -> str:
+    """The text of a file, which may be packed. Rule PN1."""
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     if data[:2] == b"\x1f\x8b":
@@ -233,8 +224,8 @@ def _product(parts: list[list[Conjunction]]) -> list[Conjunction]:
 # ---- the whole
 
 
-def parse(text: str) -> Property:
-    """See `Property.parse`."""
+def parse(text: str) -> tuple[tuple[Case, ...], dict[str, int]]:
+    """What violates the property, and how many constants X and Y there are."""
     reader = _Reader()
     bounds: list[Bound] = []
     common: list[Atom] = []
@@ -257,12 +248,12 @@ def parse(text: str) -> Property:
     if not reader.sizes["X"] or not reader.sizes["Y"]:
         refuse("PN6", "constants X_0 and Y_0", "none of them", "Inputs are X_k, outputs Y_k.")
     more, own, possible = _split(common)
-    return _property(reader.sizes, [*bounds, *more], own, _product(several) if possible else [])
+    return _cases(reader.sizes["X"], [*bounds, *more], own, _product(several) if possible else []), reader.sizes
 
 
-def _property(sizes: dict[str, int], bounds: list[Bound], own: list[Condition], rest: list[Conjunction]) -> Property:
-    lo: list[Fraction | None] = [None] * sizes["X"]
-    hi: list[Fraction | None] = [None] * sizes["X"]
+def _cases(inputs: int, bounds: list[Bound], own: list[Condition], rest: list[Conjunction]) -> tuple[Case, ...]:
+    lo: list[Fraction | None] = [None] * inputs
+    hi: list[Fraction | None] = [None] * inputs
     _meet(lo, hi, bounds)
     base = Box(tuple(lo), tuple(hi))
     cases: dict[Case, None] = {}
@@ -277,7 +268,7 @@ def _property(sizes: dict[str, int], bounds: list[Bound], own: list[Condition], 
             cases[Case(box, tuple(dict.fromkeys((*own, *conditions))))] = None
     if not cases:
         refuse("PN8", "a point that satisfies the bounds on X", "bounds that exclude each other", "See the ends.")
-    return Property(tuple(cases), sizes["Y"], sizes["X"])
+    return tuple(cases)
 
 
 def _meet(lo: list[Fraction | None], hi: list[Fraction | None], bounds: list[Bound]) -> None:
