@@ -27,17 +27,31 @@ void each_row(i64 rows, i64 work, F f) {
 constexpr int many = 4;
 typedef double Some __attribute__((vector_size(many * sizeof(double))));
 
-inline void load(Some& v, const double* p, i64 n) {
-    if (n >= many) __builtin_memcpy(&v, p, sizeof v);
-    else for (i64 k = 0; k < many; ++k) v[k] = k < n ? p[k] : 0;
+inline void load(Some& v, const double* p) { __builtin_memcpy(&v, p, sizeof v); }
+
+// y = a * (a > 0 ? low : high); zero wins over infinity.
+inline void choose(Some& y, const Some& a, const Some& low, const Some& high) {
+    y = a * (a > 0 ? low : high);
+    y = a == 0 ? Some{} : y;
 }
 
-// y = a * (a > 0 ? low : high) for the first n of these; zero wins over infinity.
-inline void choose(Some& y, const double* a, const double* low, const double* high, i64 n) {
-    Some x, l, h;
-    load(x, a, n), load(l, low, n), load(h, high, n);
-    y = x * (x > 0 ? l : h);
-    y = x == 0 ? Some{} : y;
+// f(m, v) for parts of a line of n: what is chosen for the cells m, m + 1, ... A part that would end beyond the line begins
+// earlier, with zeros for what was there before; a line that is shorter than a part is f(0, v) with zeros behind it.
+template <class F>
+inline void each_part(i64 n, const double* a, const double* low, const double* high, F f) {
+    Some x{}, l{}, h{}, v;
+    if (n < many) {
+        for (i64 k = 0; k < n; ++k) x[k] = a[k], l[k] = low[k], h[k] = high[k];
+        choose(v, x, l, h);
+        return f(i64(0), v);
+    }
+    for (i64 done = 0; done < n; done += many) {
+        const i64 m = std::min(done, n - many);
+        load(x, a + m), load(l, low + m), load(h, high + m);
+        for (i64 k = m; k < done; ++k) x[k - m] = 0;
+        choose(v, x, l, h);
+        f(m, v);
+    }
 }
 
 // The part of a patch that is inside: begin <= i < end on every axis.
@@ -75,18 +89,16 @@ inline void each_line(const Inside& in, int d, F f) {
 
 // y[m * stride] += what is chosen.
 inline void add_chosen(i64 n, i64 stride, const double* a, const double* low, const double* high, double* y) {
-    for (i64 m = 0; m < n; m += many) {
-        Some v;
-        choose(v, a + m, low + m, high + m, n - m);
-        if (stride == 1 && n - m >= many) {
+    each_part(n, a, low, high, [&](i64 m, Some& v) {
+        if (stride == 1 && n >= many) {
             Some before;
-            load(before, y + m, many);
+            load(before, y + m);
             v += before;
             __builtin_memcpy(y + m, &v, sizeof v);
         } else {
-            for (int k = 0; k < many && k < n - m; ++k) y[(m + k) * stride] += v[k];
+            for (int k = 0; k < many && k < n; ++k) y[(m + k) * stride] += v[k];
         }
-    }
+    });
 }
 
 }  // namespace
@@ -109,11 +121,7 @@ void weigh_rows(const Patches& p, bool own, const double* a, const i64* origin, 
                 i64 i = 0, j = 0;
                 for (int k = 0; k < d; ++k) i = i * p.size[k] + at[k], j = j * p.space[k] + at[k] + (o ? o[k] : 0);
                 const double *x = from + i, *l = low + start + j, *h = high + start + j;
-                for (i64 m = 0; m < n; m += many) {
-                    Some v;
-                    choose(v, x + m, l + m, h + m, n - m);
-                    sums += v;
-                }
+                each_part(n, x, l, h, [&](i64, const Some& v) { sums += v; });
             });
         }
         for (int k = 0; k < many; ++k) y[r] += sums[k];

@@ -558,6 +558,7 @@ def test_the_command_proves_bounds_of_a_saved_graph(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
     assert said.exit_code == 0 and "crown" in said.output and (tmp_path / "b.html").exists()
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    assert "out of time" in CliRunner().invoke(app, [*words, "--seconds", "0"], catch_exceptions=False).output
     for wrong in (
         [*words[:3], str(tmp_path / "net.json")],
         [*words[:3], str(tmp_path / "rows.npy")],
@@ -611,6 +612,29 @@ def shifted(self: Windows, right: Any = Windows.taps.func) -> Any:  # type: igno
     """Every window reads its neighbour's cells."""
     found = right(self)
     return [(o, tuple(slice(0, s.stop - s.start, s.step) for s in i), r) for o, i, r in found]
+
+
+def attained() -> int:
+    """Escapes at the corners where bounds of affine functions are attained: nothing but rounding is between."""
+    found = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        w, v = rng.normal(size=(3, 4)), rng.normal(size=(2, 3))
+        x = rng.normal(size=(1, 4))
+        box = ln.Interval(x - 0.1, x + 0.1)
+        graph = ln.trace(lambda x, w=w, v=v: ln.linear(ln.linear(x, w), v), x)
+        b, slopes = ln.bounds(graph, box), v @ w
+        for row, slope in enumerate(slopes):
+            for corner in (np.where(slope > 0, box.lo, box.hi), np.where(slope > 0, box.hi, box.lo)):
+                found += is_outside(exact_value(graph, corner)[0, row], b.alone.lo[0, row], b.alone.hi[0, row])
+    return found
+
+
+def test_errors_that_are_not_counted_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert attained() == 0
+    for where in (step, dual):
+        monkeypatch.setattr(where, "outward", lambda low, high, error: (low, high))
+    assert attained() > 0
 
 
 def test_a_fan_out_counted_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

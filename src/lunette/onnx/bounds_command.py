@@ -31,6 +31,7 @@ def bounds_command(
     steps: Annotated[int, typer.Option(min=0, help="steps of optimised")] = 20,
     memory: Annotated[int, typer.Option(min=0, help="bytes of what is computed at once")] = 2**30,
     shape: Annotated[list[str] | None, typer.Option(help=SHAPES)] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="keep what is proven by then")] = None,
     html: Annotated[Path | None, typer.Option(help="write a page to look at here; it needs no network")] = None,
 ) -> None:
     """Prove bounds of a network's output over a box.
@@ -60,7 +61,15 @@ def bounds_command(
 
         own = Interval(middle, middle) if box is middle else box
         found = bounds(
-            graph, own, method=method, rows=wanted, semantics=semantics, steps=steps, memory=memory, progress=progress
+            graph,
+            own,
+            method=method,
+            rows=wanted,
+            semantics=semantics,
+            steps=steps,
+            memory=memory,
+            progress=progress,
+            seconds=seconds,
         )
     lo, hi = found.lo.reshape(-1), found.hi.reshape(-1)
     table = Table("row", "lower", "upper", "width")
@@ -69,7 +78,8 @@ def bounds_command(
     out.print(table)
     if len(lo) > MOST_ROWS:
         out.print(f"and {len(lo) - MOST_ROWS} more", highlight=False)
-    out.print(f"{found.method}, semantics {found.semantics}, {found.seconds:.2f} s", highlight=False)
+    stopped = f", {found.stopped}" if found.stopped else ""
+    out.print(f"{found.method}, semantics {found.semantics}, {found.seconds:.2f} s{stopped}", highlight=False)
     if html is not None:
         found.to_html(html)
         out.print(f"wrote {html}", highlight=False)
