@@ -820,5 +820,5 @@ def test_the_package_is_the_function() -> None:
 
 
 def test_failures_are_verdicts() -> None:
-    assert {Verdict.EQUAL, Verdict.WITHIN, Verdict.UNSUPPORTED} == set(Verdict) - FAILURES
+    assert {Verdict.EQUAL, Verdict.WITHIN, Verdict.UNSUPPORTED, Verdict.DECLINED} == set(Verdict) - FAILURES
     assert Outcome(Case("conv", ((1, 1, 1), (1, 1, 1))), Verdict.HUNG).failed

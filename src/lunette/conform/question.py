@@ -197,7 +197,8 @@ class Question:
         """A point whose exact value is outside of bounds, where it seems to be farthest; None if there is none."""
         low, high = (np.asarray(end, np.float64).reshape(self.shape[1:]) for end in (lo, hi))
         room = np.minimum(self.values - low, high - self.values)  # below 0 it is outside
-        near: Any = (room < CLEAR * (1 + np.abs(self.values))).reshape(len(room), -1).any(1)
+        clear = np.asarray(room >= CLEAR * (1 + np.abs(self.values)))
+        near = [not row.all() for row in clear]
         least = np.where(near, room.reshape(len(room), -1).min(1), np.inf)
         for at in np.argsort(least, kind="stable")[:MOST_EXACT]:
             if near[at] and (found := self._outside(self.points[at], low, high)) is not None:
