@@ -14,7 +14,7 @@ SETS := generic $(shell grep -qsm1 avx2 /proc/cpuinfo && echo avx2) $(shell grep
 # Tests of the compiled kernels (pytest.mark.kernels), which run on every instruction set.
 KERNELS := tests/test_kernels.py tests/test_winners.py tests/test_rounded.py tests/test_interval.py tests/test_sums.py
 
-.PHONY: help demo test test-all test-long browser cluster defects sanitize aarch64 need bench verify-bench check format clean
+.PHONY: help demo test test-all test-long browser docs cluster defects sanitize aarch64 need bench verify-bench check format clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -39,6 +39,9 @@ browser: $(VENV)/installed-tests ## the page of a report in a real browser, ligh
 
 defects: $(VENV)/installed-tests ## whole default runs of conform: what they must find in other libraries, and in what time
 	$(BIN)/python -m pytest -q -rP tests/defects.py
+
+docs: $(VENV)/installed-docs ## the site: build/site/index.html, which needs no network
+	$(BIN)/python scripts/docs.py
 
 cluster: $(VENV)/installed-tests ## a conformance run on a cluster of two processes, one of which is killed
 	$(BIN)/python -m pytest -q tests/cluster.py
@@ -97,6 +100,11 @@ $(VENV)/installed-demo: $(BIN)/python $(SOURCES)
 $(VENV)/installed-tests: $(BIN)/python $(SOURCES)
 	mkdir -p $(TMPDIR)
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@ $(VENV)/installed
+
+$(VENV)/installed-docs: $(BIN)/python $(SOURCES)
+	mkdir -p $(TMPDIR)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@ $(VENV)/installed
 
 $(VENV)/installed-bench: $(BIN)/python $(SOURCES)
