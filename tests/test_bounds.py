@@ -625,7 +625,8 @@ def attained() -> int:
         graph = ln.trace(lambda x, w=w, v=v: ln.linear(ln.linear(x, w), v), x)
         b, slopes = ln.bounds(graph, box), v @ w
         for row, slope in enumerate(slopes):
-            for corner in (np.where(slope > 0, box.lo, box.hi), np.where(slope > 0, box.hi, box.lo)):
+            corners: list[Any] = [np.where(slope > 0, box.lo, box.hi), np.where(slope > 0, box.hi, box.lo)]
+            for corner in corners:
                 found += is_outside(exact_value(graph, corner)[0, row], b.alone.lo[0, row], b.alone.hi[0, row])
     return found
 

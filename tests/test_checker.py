@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from fractions import Fraction
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
