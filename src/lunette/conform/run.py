@@ -20,7 +20,7 @@ from lunette.conform import settings
 from lunette.conform.ask import nursery_of, processors, run_batch
 from lunette.conform.assemble import assemble
 from lunette.conform.backends import find
-from lunette.conform.backends.function import as_backend
+from lunette.conform.backends.own import as_backend
 from lunette.conform.fit import Fit, fit
 from lunette.conform.generate import plan as planned
 from lunette.conform.journal import Journal

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lunette.conform.backends.backend import Backend, Space, preamble, register
+from lunette.conform.backends.backend import Backend, Space, preamble
 from lunette.conform.backends.lunette import called
 from lunette.conform.case import Case, Data
 from lunette.errors import ArgumentError, meant, shown
@@ -327,25 +327,3 @@ def check_signature(function: Callable[..., Any] | None, op: str, mode: str) -> 
 
 def name_of(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def as_backend(
-    function: Callable[..., Any],
-    op: str | None,
-    jvp: Any,
-    vjp: Any,
-) -> str:
-    """Give a function of this process a name under which it is found here."""
-    if not callable(function):
-        got = f"a {type(function).__name__}"
-        raise ArgumentError("V5", "a backend's name or a function", got, "Pass the function itself.", who="conform")
-    own = name_of(function)
-    chosen = check_operator(op or own)
-    name = f"{own} as {chosen} #{next(numbers)}"
-    if chosen == BOUNDS:
-        from lunette.conform.backends.bounds import Claimed
-
-        register(Claimed(name, function))
-    else:
-        register(Function(name, function, chosen, jvp, vjp))
-    return name
