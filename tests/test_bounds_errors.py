@@ -98,3 +98,14 @@ def test_z6_counts_are_not_negative() -> None:
         ln.ArgumentError,
         "bounds [Z6] needs steps >= 0; got steps=-1. Bytes, steps, or a seed.",
     )
+
+
+def test_z7_pages_and_certificates_are_about_one_box() -> None:
+    x = np.zeros((2, 3))
+    b = ln.bounds(ln.relu, ln.Interval(x - 1, x + 1))
+    batch = ln.bounds(ln.trace(ln.relu, x[0]), ln.Interval(x - 1, x + 1))
+    assert b.to_html() and b.certificate() and batch.each[1].certificate()
+    for call in (batch.to_html, batch.certificate):
+        with pytest.raises(ln.ArgumentError) as caught:
+            call()
+        assert "bounds [Z7] needs bounds of one box; got a batch of 2 boxes. b.each[0]." in str(caught.value)

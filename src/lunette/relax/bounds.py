@@ -9,7 +9,7 @@
 | Z4   | rows are finite floats of shape (number, cells of the output)                                      |
 | Z5   | semantics is "real", or "float" for a graph of sums of products, maxima and what moves cells       |
 | Z6   | memory, steps and seed are integers >= 0, and seconds is None or a number >= 0                     |
-| Z7   | a page is about one box                                                                            |
+| Z7   | a page, and a certificate, are about one box                                                       |
 
 Boxes of all nodes come first (lunette.relax.boxes), then walks back for the rows that are asked for, and "optimised"
 improves their lines (lunette.relax.optimise).
