@@ -56,6 +56,12 @@ def test_points_are_in_the_box_and_values_are_those_of_the_network(op: str) -> N
         assert error.max() <= 1e-9 * (1 + np.abs(q.values[at]).max())
 
 
+def test_points_reach_both_ends_of_every_output_of_an_affine_network() -> None:
+    q = Question(Case("conv", ((1, 2, 4, 5), (3, 2, 2, 3)), {"padding": ((1, 1), (1, 1))}, mode="bounds", seed=5))
+    least, most = claims.of_one_convolution(q.graph, q.lo, q.hi, np.float64)
+    assert (q.values.min(0) == least[0]).all() and (q.values.max(0) == most[0]).all() and (least < most).all()
+
+
 def test_every_window_and_layer_is_asked_about() -> None:
     asked = [case for op in find("lunette as bounds").space.ops for case in some_cases(op, 60)]
     options = {name for case in asked for name, value in case.options.items() if value}
