@@ -44,4 +44,4 @@ def test_the_laws_hold() -> None:
     kernels, sums = str(HERE / "test_kernels.py"), str(HERE / "test_sums.py")
     chosen = "sign_of_a_zero or strange_cell or whatever_the_weight or (minus_zero and conv)"
     assert " passed" in run("1", *plain, kernels, "-k", chosen)
-    assert " passed" in run("1", *plain, sums, "-k", "side by side or many rows")
+    assert " passed" in run("1", *plain, sums, "-k", "side")
