@@ -12,6 +12,7 @@
 #include "columns.hpp"
 #include "conv_run.hpp"
 #include "conv_weight_grad.hpp"
+#include "direct.hpp"
 #include "operators.hpp"
 
 namespace lunette::LN_ISA {
@@ -51,6 +52,7 @@ void conv(const Conv& conv, const T* x, const T* w, const T* packed, const Epilo
     auto [axes, d, groups, batch, cin, cout] = conv;
     Sizes s = sizes(axes, d);
     if (any_zero(batch, cout, s.m)) return;
+    if (direct_conv(conv, false, x, w, packed, e, y)) return;
     Gather z;
     if (!forward_gather(z, conv)) return fill(y, batch, cout, s.m, e);
     if (is_short_product(conv)) return short_product(conv, x, w, e, y);
@@ -63,6 +65,7 @@ void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, 
     Sizes s = sizes(axes, d);
     if (any_zero(batch, cin, s.n)) return;
     if (by_columns(conv)) return input_grad_by_columns(conv, w, g, e, dx);
+    if (direct_conv(conv, true, g, w, packed, e, dx)) return;
     i64 count = residues(conv);
     bool all_seen = true;
     for (i64 i = 0; i < count && all_seen; ++i) {
@@ -92,13 +95,16 @@ static void each_gather(const Conv& conv, bool input_grad, F f) {
 
 template <class T>
 i64 conv_packed_size(const Conv& conv, bool input_grad) {
-    i64 size = 0;
+    i64 size = input_grad && by_columns(conv) ? 0 : direct_packed_size<T>(conv, input_grad);
+    if (size) return size;
     each_gather(conv, input_grad, [&](const Gather& z, WeightLayout l) { size += packed_size<T>(z, l); });
     return size;
 }
 
 template <class T>
 void conv_pack(const Conv& conv, bool input_grad, const T* w, T* packed) {
+    if (!(input_grad && by_columns(conv)) && direct_packed_size<T>(conv, input_grad))
+        return direct_pack(conv, input_grad, w, packed);
     each_gather(conv, input_grad, [&](const Gather& z, WeightLayout l) {
         if (!packed_size<T>(z, l)) return;
         PackedWeights<T> a;

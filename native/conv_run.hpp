@@ -197,10 +197,7 @@ bool run_across(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 firs
 template <class T>
 void run_gather(const Gather& z, const T* in, const T* w, const T* packed, WeightLayout l, const Epilogue<T>& e,
                 T* out) {
-    if (is_depthwise(z)) {
-        if (run_depthwise(z, in, w, l, e, out) && z.absent) mend_sums(z, in, w, l, e, out);
-        return;
-    }
+    if (is_depthwise(z)) return run_depthwise(z, in, w, l, e, out);
     i64 threads = num_threads();
     Plan<T> p(z);
     PackedWeights<T> a;

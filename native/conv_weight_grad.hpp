@@ -126,7 +126,7 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     places(z, place);
     if (is_depthwise(z)) {
         if (depthwise_weight_grad(z, place, s.kernel, x, g, dw))
-            mend_weight_grad(z, place, s.kernel, x, g, !finite(x, z.in_size) || !finite(g, batch * cout * s.m), dw);
+            mend_weight_grad(z, place, s.kernel, x, g, dw);
         return;
     }
     i64 threads = num_threads();
@@ -179,7 +179,7 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
                 for (i64 j = 0; j < size; ++j) sums[j] += sums[k * size + j];
             finish(i / blocks, i % blocks, sums);
         }
-    if (bad) mend_weight_grad(z, place, s.kernel, x, g, !finite(g, batch * cout * s.m), dw);
+    if (bad) mend_weight_grad(z, place, s.kernel, x, g, dw);
 }
 
 }  // namespace

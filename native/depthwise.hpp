@@ -1,6 +1,6 @@
 // Convolutions with one channel in and one out per group.
 #pragma once
-#include "gather.hpp"
+#include "conv_mend.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
@@ -94,7 +94,7 @@ bool depthwise_tile(const Work<T>& w, const Channel<T>& c, const T* copy, T* out
 }
 
 template <class T>
-bool run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, const Epilogue<T>& e, T* out) {
+void run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, const Epilogue<T>& e, T* out) {
     Plan<T> p(z);
     plan_lines(p);
     List<i64> place;
@@ -102,26 +102,39 @@ bool run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, con
     i64 threads = num_threads(), tiles = p.tiles();
     i64 join = most(1, least(up(z.groups, threads == 1 ? 1 : 4 * threads), 200000 / most(1, z.cells / tiles * z.taps)));
     i64 chunks = up(z.groups, join);
-    bool bad = false;
+    List<unsigned char> fears;  // per group, for padding (see conv_mend.hpp)
+    fears.resize(z.groups);
+    for (i64 g = 0; g < z.groups; ++g) fears[g] = 0;
+    Mending<T> mending(z, in, w, l, e);
+    const bool alone = threads == 1 || work(z.cells, z.taps, z.groups) < 100000;
     auto task = [&](i64 i) {
         Work<T> tile(p);
         set_tile(tile, i / chunks);
         T* copy = workspace<T>(tile_slot, p.copy_size());
         T weights[packed_terms];
-        bool b = false;
+        Mending<T> own(z, in, w, l, e);
+        Mending<T>& here = alone ? mending : own;  // what prepare finds is kept
         for (i64 g = i % chunks * join; g < least(z.groups, (i % chunks + 1) * join); ++g) {
             for (i64 t = 0; t < z.taps; ++t) weights[t] = w[g * l.group + place[t]];
             copy_channel(tile, in + g * z.in_channel, in + z.in_size, copy);
             Channel<T> c{weights, p.off.data, z.taps, e.bias ? e.bias[g] : T(-0.0),
                          e.add ? e.add + g * z.out_channel : nullptr, e.relu};
-            b |= depthwise_tile(tile, c, copy, out + g * z.out_channel);
+            if (!depthwise_tile(tile, c, copy, out + g * z.out_channel) || !z.absent) continue;
+            here.prepare();
+            // Now, while its cells are in the first cache.
+            if (const int fear = here.fear(g, copy, p.channel)) __atomic_fetch_or(&fears[g], fear, __ATOMIC_RELAXED);
         }
-        if (b) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
     };
-    if (threads == 1 || work(z.cells, z.taps, z.groups) < 100000)
+    if (alone)
         for (i64 i = 0; i < tiles * chunks; ++i) task(i);
     else parallel_for(tiles * chunks, task);
-    return bad;
+    for (i64 g = 0; g < z.groups; ++g) {
+        if (!fears[g]) continue;
+        mending.prepare();
+        TapSet certain;
+        if (!(fears[g] & mending.tiny)) mending.add_certain(g, 0, certain);
+        mending.mend_row(g, !mending.finite_weights(g), mending.signs_matter(g), certain, out);
+    }
 }
 
 // sums[t] (+)= sum over the tile's cells of g * x_t, for N taps. Short lines fill vectors badly, so what counts is how many

@@ -232,8 +232,11 @@ void weighted_pool(const Model& given, const Pool& pool, i64 planes, const T* x,
                 for (i64 b0 = o0; b0 < o1; b0 += step) {
                     const i64 b1 = std::min(o1, b0 + step);
                     if (fast(q, 1, b0, b1)) continue;
-                    for (i64 i = 0; i < (b1 - b0) * rest; ++i)
-                        out(q, b0)[i] = static_cast<T>(model.look(pool, x + q * pool.cells_in, b0 * rest + i).value);
+                    for (i64 o = b0; o < b1; ++o) {  // one strange cell shall not cost a whole block
+                        if (b1 - b0 > 1 && fast(q, 1, o, o + 1)) continue;
+                        for (i64 i = 0; i < rest; ++i)
+                            out(q, o)[i] = static_cast<T>(model.look(pool, x + q * pool.cells_in, o * rest + i).value);
+                    }
                 }
         }
     });

@@ -352,7 +352,10 @@ def test_views_of_known_shapes_go_the_short_way() -> None:
 
 SUMS = [k for k in ALL if k.name in ("conv", "conv_transpose", "avg_pool", "adaptive_avg_pool", "global_avg_pool")]
 WIDE = {  # many cells and few, in groups and alone: each has a loop of its own
-    "conv": [((2, 30, 34), (5, 2, 3, 3)), ((4, 19, 40), (4, 1, 3, 3)), ((40, 5, 5), (30, 40, 3, 3))],
+    "conv": [
+        *[((2, 30, 34), (5, 2, 3, 3)), ((4, 19, 40), (4, 1, 3, 3)), ((40, 5, 5), (30, 40, 3, 3))],
+        *[((3, 6, 70), (3, 1, 5, 5)), ((2, 24, 23), (32, 2, 3, 3))],
+    ],
     "conv_transpose": [((2, 19, 21), (2, 5, 3, 3)), ((40, 6, 5), (40, 3, 4, 4))],
 }
 
@@ -384,6 +387,58 @@ def test_a_sum_is_minus_zero_if_every_term_is(kind: type[Op]) -> None:
         arrays: list[Array] = [x, t, g, *shared]
         for got, want in zip(results(*arrays), results(*(a.astype(object) for a in arrays)), strict=True):
             assert np.array_equal(np.signbit(got), np.signbit(want.astype(float))), (shapes, options)
+
+
+EDGES = [
+    ((2, 7, 20), (3, 2, 3, 3)),
+    ((3, 9, 21), (3, 1, 3, 3)),
+    ((1, 5, 40), (2, 1, 5, 5)),
+    ((2, 24, 23), (32, 2, 3, 3)),
+]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("of_x", "of_w"), EDGES)
+@pytest.mark.parametrize("share", [0.0, 0.03])
+def test_one_term_decides_the_sign_of_a_zero(of_x: Any, of_w: Any, stride: int, share: float) -> None:
+    """All terms are -0, but for those of one tap, which cells at an edge do not see, and of a share of the cells."""
+    groups, pad = of_x[0] // of_w[1], of_w[-1] // 2
+    for seed, tap in enumerate(list(np.ndindex(*of_w[2:]))[::4]):  # corners, and the middle
+        rng = np.random.default_rng(seed)
+        x, w = rng.choice([0.0, -0.0], (1, *of_x), p=[1 - share, share]), np.full(of_w, -1.0)
+        w[(slice(None), 0, *tap)] = 1
+        g = np.zeros(ln.conv(x, w, stride=stride, padding=pad, groups=groups).shape)
+        for b in (None, np.full(of_w[0], -0.0), np.zeros(of_w[0])):
+            given = [a for a in (x, w, b) if a is not None]
+            got = ln.conv(*given, stride=stride, padding=pad, groups=groups)
+            want = ln.conv(*(a.astype(object) for a in given), stride=stride, padding=pad, groups=groups)
+            assert np.array_equal(np.signbit(got), np.signbit(want.astype(float))), (tap, b)
+            if b is not None or seed != 1:
+                continue
+            options = {"stride": stride, "padding": pad, "groups": groups}
+            back = ln.conv_vjp((x, w), -g, **options)
+            exact = ln.conv_vjp((x.astype(object), w.astype(object)), -g.astype(object), **options)
+            for one, other in zip(back, exact, strict=True):
+                assert np.array_equal(np.signbit(one), np.signbit(other.astype(float)))
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+@pytest.mark.parametrize(("of_x", "of_w"), EDGES)
+def test_one_strange_cell_spoils_what_sees_it_only(of_x: Any, of_w: Any, special: float) -> None:
+    """At a corner, where padding meets it: of the data, of the weights, of the cotangents."""
+    rng = np.random.default_rng(0)
+    options: Any = {"padding": of_w[-1] // 2, "groups": of_x[0] // of_w[1]}
+    x, w = rng.integers(1, 4, (1, *of_x)).astype(float), rng.integers(1, 4, of_w).astype(float)
+    g = rng.integers(1, 4, ln.conv(x, w, **options).shape).astype(float)
+    for which in range(3):
+        given = [x.copy(), w.copy(), g.copy()]
+        given[which].flat[0] = special
+        a, b, c = given
+        exact = [v.astype(object) for v in given]
+        got = [ln.conv(a, b, **options), *ln.conv_vjp((a, b), c, **options)]
+        want = [ln.conv(*exact[:2], **options), *ln.conv_vjp(tuple(exact[:2]), exact[2], **options)]
+        for one, other in zip(got, want, strict=True):
+            assert np.array_equal(one, other.astype(float), equal_nan=True)
 
 
 @pytest.mark.parametrize(("stride", "dilation"), [(16000, 1), (16000, 3), (4000, 1)])

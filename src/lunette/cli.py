@@ -216,14 +216,23 @@ def bench(
     bounds: Annotated[
         bool, typer.Option("--bounds", help="only how tight bounds of networks are, and what they cost")
     ] = False,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="only what unusual numbers cost, beside random ones: zeros, margin, dead, gated, nan, infinity, "
+            "denormal, or all (may be repeated)"
+        ),
+    ] = None,
 ) -> None:
     """Measure lunette beside PyTorch, JAX, ONNX Runtime and OpenVINO, on the same data in the same run.
 
     lunette bench --quick
     lunette bench --op conv --case resnet --direction forward
     lunette bench --networks --threads 2
+    lunette bench --data zeros --data nan --op conv
     """
     from lunette.bench import cases, measure, report, turns  # not at the top: `lunette --help` is to be quick
+    from lunette.bench import unusual as numbers
     from lunette.bench import networks as nets
     from lunette.bench.result import Run
 
@@ -259,6 +268,7 @@ def bench(
         (direction, tuple(dict.fromkeys((*cases.DIRECTIONS, *nets.DIRECTIONS))), "direction"),
         (dtype, cases.DTYPES, "dtype"),
         (peer, turns.NAMES, "peer"),
+        (data, (*numbers.KINDS, "all"), "data"),
     ):
         if unknown := [g for g in given or () if g not in known]:
             hint = meant(unknown[0], known, "")
@@ -277,6 +287,10 @@ def bench(
             wide.print(f"{layer.op}/{layer.name}  {layer.shapes} {dict(layer.options)}", highlight=False, markup=False)
         for n in whole:
             wide.print(f"{n.op}/{n.name}  {n.shapes[0]}", highlight=False, markup=False)
+        return
+    if data:
+        kinds = tuple(numbers.KINDS) if "all" in data else data
+        numbers.show(wide, measure.problems(layers, direction or cases.DIRECTIONS, dtypes), kinds)
         return
     asked: list[turns.AnyProblem] = [
         *measure.problems(layers, direction or cases.DIRECTIONS, dtypes),
