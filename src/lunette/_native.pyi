@@ -165,6 +165,12 @@ def put(code: str, outer: int, size: int, inner: int, count: int) -> Task:
 def one_hot(code: str, outer: int, classes: int, inner: int) -> Task:
     """(labels, y)"""
 
+def weigh_rows(rows: int, channels: int, size: Sequence[int], space: Sequence[int], own: bool) -> Task:
+    """(a, origin, low, high, y)"""
+
+def pull_rows(rows: int, channels: int, size: Sequence[int], space: Sequence[int], behind: Sequence[int], space_behind: Sequence[int], stride: Sequence[int], offsets: Sequence[int], own: bool) -> Task:
+    """(a, origin, low, high, g, g_origin)"""
+
 FOREIGN_VERSION: int = 1
 
 def foreign_run() -> int:

@@ -223,6 +223,9 @@ def bench(
             "denormal, or all (may be repeated)"
         ),
     ] = None,
+    certificates: Annotated[
+        bool, typer.Option("--certificates", help="only how long exact replays of certificates take")
+    ] = False,
 ) -> None:
     """Measure lunette beside PyTorch, JAX, ONNX Runtime and OpenVINO, on the same data in the same run.
 
@@ -252,10 +255,10 @@ def bench(
 
         files.show(onnx, wide)
         return
-    if bounds:
+    if bounds or certificates:
         from lunette.bench import bounds as tightness
 
-        tightness.show(wide)
+        (tightness.show if bounds else tightness.show_replays)(wide)
         return
     if show is not None:
         run = Run.load(show)

@@ -144,9 +144,8 @@ def turned(x: Array, axes: Any) -> Array:
 def cut(x: Array, o: Options) -> Array:
     """Slices."""
     every = o.get("step") or (None,) * len(o["start"])
-    some = [slice(*ends) for ends in zip(o["start"], o["stop"], every, strict=True)]
-    some += [slice(None)] * (len(x.shape) - len(some))
-    kept = [(range(n)[part], step) for n, part, step in zip(x.shape, some, strides(x.shape), strict=True)]
+    some = [slice(*ends) for ends in zip(o["start"], o["stop"], every, strict=True)] + [slice(None)] * len(x.shape)
+    kept = [(range(n)[part], step) for n, part, step in zip(x.shape, some, strides(x.shape), strict=False)]
     need(all(k.step >= 1 for k, _ in kept), "steps >= 1")
     to, first = tuple(len(k) for k, _ in kept), sum(k.start * step for k, step in kept)
     return Array(to, [x.taps[c] for c in cells(to, [k.step * step for k, step in kept], first)])
@@ -174,14 +173,13 @@ def conv(x: Array, w: Array, o: Options, back: bool) -> tuple[Shape, list[tuple[
     lead, (channels, *space) = x.shape[: len(x.shape) - d - 1], x.shape[len(x.shape) - d - 1 :]
     ins, outs = channels // groups, w.shape[1] if back else w.shape[0] // groups  # of one group
     need(w.shape[:2] == ((channels, outs) if back else (outs * groups, ins)) and channels == ins * groups, "channels")
-    axes = axes_of(o, kernel, tuple(space), o.get("stride", 1), back)
+    axes, terms, area = axes_of(o, kernel, tuple(space), o.get("stride", 1), back), [], prod(space)
     found = [[(k, i) for k, i in enumerate(own) if i is not None] for own in windows(axes, tuple(space))]
-    terms, area, volume = [], prod(space), prod(kernel)
     for n, g in product(range(prod(lead)), range(groups)):
         some = [(n * channels + g * ins + j) * area for j in range(ins)]
         reads = [[first + i for first in some for _, i in pairs] for pairs in found]
         for c in range(outs):
-            base = [((g * ins + j) * outs + c if back else (g * outs + c) * ins + j) * volume for j in range(ins)]
+            base = [((g * ins + j) * outs + c if back else (g * outs + c) * ins + j) * prod(kernel) for j in range(ins)]
             terms += [(r, [b + k for b in base for k, _ in pairs]) for r, pairs in zip(reads, found, strict=True)]
     return (*lead, outs * groups, *map(len, axes)), terms
 def pooled(x: Array, o: Options, dtype: str) -> tuple[Shape, list[list[Tap]], list[Fraction]]:
@@ -383,7 +381,7 @@ class Region:
     def meet(self, at: int, lo: list[int], hi: list[int]) -> None:
         if at in self.lo:
             lo, hi = list(map(max, self.lo[at], lo)), list(map(min, self.hi[at], hi))
-        self.lo[at], self.hi[at] = lo, hi
+        self.lo[at], self.hi[at], self.views = lo, hi, dict[Tap, Any]()  # views: what may win each maximum
         self.empty = self.empty or any(a > b for a, b in zip(lo, hi, strict=True))
     def where(self, spaces: list[Any], winner: Any = ()) -> Region:
         """The part where these inequalities hold, each of one cell or of a difference of two."""
@@ -466,13 +464,14 @@ class Region:
         return total
     def max(self, n: Node, cell: int, x: int, own: Any) -> tuple[Any, int]:
         """Coefficients of the taps of a maximum for that of a cell, and the least bracket."""
-        taps, winner = n.taps[cell], self.winners.get((n.at, cell))
-        lows, tops = [self.lo[p][i] for p, i in taps], [self.hi[p][i] for p, i in taps]
-        low = max(lows)
-        live = [i for i, q in enumerate(tops) if q > low] if winner is None else [winner]
-        if winner is not None or (len(live) == 1 and lows[live[0]] == low):
-            return [(taps[live[0]], x)], 0  # it is that cell
-        lows, tops = [lows[i] for i in live], [tops[i] for i in live]
+        taps, at, winner = n.taps[cell], (n.at, cell), self.winners.get((n.at, cell))
+        if at not in self.views:
+            lows, tops = [self.lo[p][i] for p, i in taps], [self.hi[p][i] for p, i in taps]
+            live = [i for i, q in enumerate(tops) if q > max(lows)]
+            self.views[at] = live, [lows[i] for i in live], [tops[i] for i in live], max(lows)
+        live, lows, tops, low = self.views[at]
+        if winner is not None or (len(live) == 1 and lows[0] == low):
+            return [(taps[live[0] if winner is None else winner], x)], 0  # it is that cell
         g = [x * s >> UNIT for s in ([own[i] for i in live] if own else slopes(lows, tops, low, x > 0) if live else [])]
         return [(taps[i], v) for i, v in zip(live, g, strict=True)], least_of_max(x, g, lows, tops, low)
     def tighten(self, at: int, sides: Any) -> None:
