@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from configurations import random_case
 
 import lunette as ln
+from configurations import random_case
 from lunette.certificate import check as checker
 from lunette.certificate.produce import network_of
-from lunette.errors import LunetteError
 from lunette.graph.text import kinds, options_of
 
 WINDOWS = (
@@ -30,7 +29,13 @@ OTHERS = (
 
 
 def values(net: checker.Network, inputs: list[list[Fraction]]) -> list[Fraction]:
-    """What the checker's nodes are at a point, exactly."""
+    """What the checker's output is at a point, exactly."""
+    known = every_value(net, inputs)
+    return [known[p][i] for p, i in net.out]
+
+
+def every_value(net: checker.Network, inputs: list[list[Fraction]]) -> dict[int, list[Fraction]]:
+    """What the checker's nodes are at a point."""
     known: dict[int, list[Fraction]] = {n.at: x for n, x in zip(net.inputs, inputs, strict=True)}
     for n in net.nodes.values():
         if n.numbers is not None:
@@ -43,12 +48,12 @@ def values(net: checker.Network, inputs: list[list[Fraction]]) -> list[Fraction]
                 / n.denominator
                 for own in n.sums
             ]
-    return [known[p][i] for p, i in net.out]
+    return known
 
 
 def graphs_of(name: str, shapes: Any, options: Any, rng: np.random.Generator) -> Any:
     """A graph for each operand that can vary alone, and one where all do; the others are constants."""
-    arrays = [None if s is None else (rng.integers(-8, 9, s) / 8).astype(np.float32) for s in shapes]
+    arrays: list[Any] = [(rng.integers(-8, 9, s) / 8).astype(np.float32) for s in shapes]
     if name == "div":
         arrays[1] = np.where(arrays[1] == 0, 1, arrays[1]).astype(np.float32)
     every = range(len(arrays))
@@ -66,13 +71,20 @@ def graphs_of(name: str, shapes: Any, options: Any, rng: np.random.Generator) ->
         yield g, [a for k, a in enumerate(arrays) if k in varies]
 
 
+def read(g: ln.Graph) -> tuple[checker.Network | None, str]:
+    """The checker's network, or why it refuses."""
+    try:
+        return network_of(g), ""
+    except checker.Refused as error:
+        return None, str(error)
+
+
 def compare(name: str, shapes: Any, options: Any, rng: np.random.Generator) -> int:
     compared = 0
     for g, xs in graphs_of(name, shapes, options, rng):
-        try:
-            net = network_of(g)
-        except checker.Refused as error:
-            assert any(word in str(error) for word in ("constant", "matrices", "bins")), f"{name}: {error}"
+        net, why = read(g)
+        if net is None:
+            assert any(word in why for word in ("constant", "matrices", "bins")), f"{name}: {why}"
             continue
         exact = [np.array([Fraction(float(v)) for v in x.flat], object).reshape(x.shape) for x in xs]
         wanted = g.eval(*exact, number=Fraction)
@@ -84,7 +96,7 @@ def compare(name: str, shapes: Any, options: Any, rng: np.random.Generator) -> i
 @pytest.mark.parametrize("name", [*WINDOWS, *OTHERS])
 def test_operators_mean_what_the_specification_means(name: str) -> None:
     rng, compared = np.random.default_rng(7), 0
-    for case in kinds()[name].cases.values():  # type: ignore[attr-defined]
+    for case in kinds()[name].cases.values():
         compared += compare(name, case.shapes, dict(case.options), rng)
     assert compared
 
@@ -93,6 +105,56 @@ def test_operators_mean_what_the_specification_means(name: str) -> None:
 def test_windows_of_random_configurations(name: str) -> None:
     rng = np.random.default_rng(11)
     for seed in range(25):
-        case = random_case(kinds()[name], seed)  # type: ignore[arg-type]
+        case = random_case(kinds()[name], seed)
         if np.prod(case.shapes[0]) <= 400:
             compare(name, case.shapes, dict(case.options), rng)
+
+
+def test_least_of_a_maximum_against_enumeration() -> None:
+    """The least is attained at a corner, or where cells are equal to one another or to low: a grid has them all."""
+    rng = np.random.default_rng(3)
+    for _ in range(400):
+        n = int(rng.integers(1, 4))
+        lows = [int(v) for v in rng.integers(-3, 3, n)]
+        tops = [lo + int(rng.integers(0, 4)) for lo in lows]
+        low = max(*lows, -1) if rng.random() < 0.5 else max(lows)  # -1 is there as a number of its own, or not
+        a, g = int(rng.integers(-4, 5)), [int(v) for v in rng.integers(-4, 5, n)]
+        cells = product(*(range(p, q + 1) for p, q in zip(lows, tops, strict=True)))
+        wanted = min(a * max(low, *x) - sum(s * v for s, v in zip(g, x, strict=True)) for x in cells)
+        assert checker.least_of_max(a, g, lows, tops, low) == wanted, (a, g, lows, tops, low)
+
+
+def test_walks_are_below_all_values() -> None:
+    """Of random coefficients at every node of a network with every kind of node, at points of the box."""
+    rng = np.random.default_rng(4)
+    w = (rng.integers(-4, 5, (2, 1, 2)) / 4).astype(np.float32)
+
+    def f(x: Any) -> Any:
+        h = ln.conv(x, w, padding=1)
+        y = ln.minimum(ln.leaky_relu(h), ln.abs(h) * np.float32(0.3)) - ln.avg_pool(h, (3,), stride=1, padding=1)
+        return ln.max_pool(ln.relu(y), (2,), stride=1) + ln.max(y)
+
+    graph = ln.trace(f, np.zeros((1, 1, 3), np.float32))
+    net = network_of(graph)
+    box = [[(Fraction(-1), Fraction(1, 2)), (Fraction(0), Fraction(1)), (Fraction(-1, 2), Fraction(1, 2))]]
+    region = checker.Region(net, box, 40, False)
+    points = [[lo + (hi - lo) * Fraction(int(s), 4) for (lo, hi), s in zip(box[0], share, strict=True)]
+              for share in rng.integers(0, 5, (30, 3))]  # fmt: skip
+    known = [every_value(net, [x]) for x in points]
+    for at in sorted(net.nodes)[1:]:
+        row = [int(v) << 40 for v in rng.integers(-3, 4, net.nodes[at].size)]
+        found = Fraction(region.walk({at: row}, {}), 1 << 80)
+        for k in known:
+            assert found <= sum(Fraction(c, 1 << 40) * v for c, v in zip(row, k[at], strict=True)), at
+            ends = zip(region.lo[at], k[at], region.hi[at], strict=True)
+            assert all(Fraction(lo, 1 << 40) <= v <= Fraction(hi, 1 << 40) for lo, v, hi in ends)
+
+
+def test_the_file_is_short_and_imports_the_standard_library_only() -> None:
+    for name, most in (("check.py", 600), ("vnnlib.py", 100)):
+        text = Path(checker.__file__).with_name(name).read_text()
+        assert len(text.splitlines()) < most
+        for node in ast.walk(ast.parse(text)):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            assert all(n.split(".")[0] in sys.stdlib_module_names for n in names), names

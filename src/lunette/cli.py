@@ -23,6 +23,7 @@ from lunette.conform.command import conform, diff
 from lunette.errors import error_context, meant
 from lunette.number import Array
 from lunette.onnx.bounds_command import bounds_command
+from lunette.onnx.check_command import check_command
 from lunette.onnx.command import GRAPH, SHAPES, import_model, read_graph, stem_of
 from lunette.op import parameters_of
 from lunette.ops import ALL
@@ -40,6 +41,7 @@ app.command()(diff)
 app.command("import")(import_model)
 app.command("bounds")(bounds_command)
 app.command("verify")(verify_command)
+app.command("check")(check_command)
 out = Console()
 BACKENDS = ("torch", "jax", "onnx", "onnxruntime", "openvino", "tinygrad", "sympy")
 
@@ -209,6 +211,9 @@ def bench(
     bounds: Annotated[
         bool, typer.Option("--bounds", help="only how tight bounds of networks are, and what they cost")
     ] = False,
+    certificates: Annotated[
+        bool, typer.Option("--certificates", help="only how long exact replays of certificates take")
+    ] = False,
 ) -> None:
     """Measure lunette beside PyTorch, JAX, ONNX Runtime and OpenVINO, on the same data in the same run.
 
@@ -236,10 +241,10 @@ def bench(
 
         files.show(onnx, wide)
         return
-    if bounds:
+    if bounds or certificates:
         from lunette.bench import bounds as tightness
 
-        tightness.show(wide)
+        (tightness.show if bounds else tightness.show_replays)(wide)
         return
     if show is not None:
         run = Run.load(show)

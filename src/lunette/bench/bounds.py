@@ -150,3 +150,27 @@ def show(console: Console) -> None:
         console.print("no published networks: set LUNETTE_VERIFY_DATA to their folder", highlight=False)
     elif getattr(ln, "from_onnx", None) is None:
         console.print("no published networks: there is no reader of ONNX files", highlight=False)
+
+
+def replays(methods: tuple[str, ...] = ("interval", "crown")) -> Iterator[Figure]:
+    """Exact replay of certificates of the two networks, nine margins each: processor seconds on one core, and bytes."""
+    rows = np.eye(10)[[0] * 9] - np.eye(10)[1:]
+    goals = {("interval", 0): 2.0, ("crown", 0): 10.0, ("crown", 1): 120.0}
+    for at, (what, (arguments, _)) in enumerate(TIMED.items()):
+        graph, box = timed_network(*arguments)
+        for method in methods:
+            certificate = ln.bounds(graph, box, method=method, rows=rows).certificate()
+            begin = time.process_time()
+            assert ln.check(graph, certificate).ok
+            found, goal = time.process_time() - begin, goals.get((method, at))
+            told = "" if goal is None else f"<= {goal:g}"
+            yield Figure(f"{method} of {what}: replay, seconds", found, told, None if goal is None else found <= goal)
+            yield Figure(f"{method} of {what}: certificate, KiB", len(certificate.data) / 1024)
+
+
+def show_replays(console: Console) -> None:
+    """Measure and print certificates."""
+    table = Table("what", "figure", "goal", "reached")
+    for f in replays():
+        table.add_row(f.what, f"{f.value:.4g}", f.goal, "" if f.reached is None else "yes" if f.reached else "no")
+    console.print(table)

@@ -26,6 +26,7 @@ import numpy as np
 from lunette.certificate import check as checker
 from lunette.certificate.format import write
 from lunette.certificate.produce import bounds_case, box_of, network_of, region_of, tightened
+from lunette.certificate.vnnlib import claims_of, nearest
 from lunette.errors import ArgumentError, LunetteError, error_context, shown
 from lunette.graph.graph import Graph
 from lunette.graph.jit import trace
@@ -61,16 +62,7 @@ class Certificate:
         try:
             content = json.loads(self.data)
             assert content["format"] == "lunette certificate" and content["version"] == 1
-            cases = [
-                (
-                    [[(checker.number(lo), checker.number(hi)) for lo, hi in box] for box in case["boxes"]],
-                    [
-                        [({c: checker.number(v) for c, v in row}, checker.number(t), bool(s)) for row, t, s in claim]
-                        for claim in case["claims"]
-                    ],
-                )
-                for case in content["cases"]
-            ]
+            cases = checker.cases_of(content)
             return Statement(str(content["graph"]), str(content["semantics"]), str(content["producer"]), cases)
         except Exception as error:  # a file can be damaged in more ways than there are exceptions
             hint = "It was not written by b.certificate() or ln.verify, or was damaged."
@@ -134,8 +126,8 @@ class Checked:
 def check(f: Any, certificate: Any, property: Any = None, box: Any = None) -> Checked:
     """Replay a certificate in exact integers, and compare what it proves with what is asked.
 
-    `f` is a graph or a program, or a function, of which `box` tells the shapes. Without `property`, what is asked is that
-    the certificate proves what it states of f (and of boxes that hold `box`); `certificate.statement` says what that is.
+    `f` is a graph or a program, or a function, of which `box` tells the shapes. Without `property`, what is asked is
+    that the certificate proves what it states of f (and of boxes that hold `box`); `certificate.statement` says what.
 
     >>> import numpy as np, lunette as ln
     >>> x = ln.Interval(np.full((2,), -1.0), np.ones(2))
@@ -208,7 +200,7 @@ def _wanted(net: checker.Network, cases: Any, property: Any, boxes: Sequence[Any
     if property is None:
         return [(ends, claim) for _, claims in cases for claim in claims]
     if isinstance(property, str | os.PathLike):
-        found = checker.claims_of(spec_text(property), net)
+        found = claims_of(spec_text(property), net)
     elif hasattr(property, "cases"):
         dtypes = [n.dtype for n in net.inputs for _ in range(n.size)]
         found = []
@@ -219,7 +211,7 @@ def _wanted(net: checker.Network, cases: Any, property: Any, boxes: Sequence[Any
                 need = "a box: of the property, or box="
                 raise ArgumentError("CE3", need, "none", "ln.Property.load brings the one of its file.")
             found.append(
-                ([(checker.nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(own, dtypes)], claim)
+                ([(nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(own, dtypes, strict=True)], claim)
             )
     else:
         raise ArgumentError("CE3", "a property, or the path of a VNNLIB file", shown(property), "See ln.Property.")

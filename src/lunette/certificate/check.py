@@ -2,12 +2,12 @@
 
     python -I check.py GRAPH CERTIFICATE [SPEC]
 
-GRAPH is a file that lunette's Graph.save wrote, with its constants beside it; SPEC is a VNNLIB file. Exit status 0: no
-input satisfies SPEC; 1: refused; 3: without SPEC, a statement was proven, and is printed.
+GRAPH is a file that lunette's Graph.save wrote, with its constants beside it; SPEC is a VNNLIB file, which vnnlib.py
+beside this file reads. Exit status 0: no input satisfies SPEC; 1: refused; 3: a statement was proven, and is printed.
 
-All numbers are integers: the end n of a box and the coefficient n of a cell mean n/2^bits, a total n means n/4^bits. What
-is rounded is rounded towards the weaker statement. For coefficients a_k of the nodes h_k, from a row c at the output back
-to the inputs, and any coefficients g_(k,p) of what node k reads,
+All numbers are integers: the end n of a box and the coefficient n of a cell mean n/2^bits, a total n means n/4^bits.
+What is rounded is rounded towards the weaker statement. For coefficients a_k of the nodes h_k, from a row c at the
+output back to the inputs, and any coefficients g_(k,p) of what node k reads,
 
     c . h_out  =  a_in . x  +  sum over k of [ a_k . h_k - sum over p of g_(k,p) . h_p ],   a_p = sum over k of g_(k,p),
 
@@ -15,12 +15,14 @@ and each bracket is at least its minimum over boxes that were proven before (wea
 the g of maxima as it likes: bad ones prove less, never what is false.
 """
 
+# fmt: off
 from __future__ import annotations
 
 import ast
 import hashlib
 import json
 import re
+import runpy
 import struct
 import sys
 import zipfile
@@ -43,59 +45,42 @@ UNIT: Final = 20  # slopes are multiples of 2^-20
 FLOATS: Final = {"f32": (24, 149, 128), "f64": (53, 1074, 1024)}  # bits; the least is 2^-..., all are below 2^...
 ZERO: Final = -1  # the number of a node that is zero
 
-
 class Refused(Exception):  # noqa: N818 (it is what a checker does)
     """Why a network or a certificate is not accepted."""
-
-
 def need(condition: Any, what: str) -> None:
     if not condition:
         raise Refused(what)
-
-
 def down(q: Fraction, bits: int) -> int:
     """The greatest n with n/2^bits <= q."""
     return (q.numerator << bits) // q.denominator
 
-
 # ---- cells: windows are lists, by output cell, of the input cells of the kernel's cells, None where there is padding
-
-
 def slide(n: int, k: int, s: int, d: int, lo: int, hi: int, ceil: bool) -> list[Any]:
-    """Output o reads o*s - lo and every d-th behind it, up to the end of hi; with ceil, one more that begins before hi."""
+    """Output o reads o*s - lo and every d-th behind it, up to the end of hi; with ceil, one more if it begins in x."""
     room = n + lo + hi - (k - 1) * d - 1
     need(min(k, s, d) >= 1 and min(lo, hi) >= 0 and n + lo + hi <= MOST, "windows of a possible size")
     m = room // s + 1 + (ceil and room % s > 0 and (room // s + 1) * s < n + lo)
     need(m >= 1, "windows that fit into their input")
     reads = [range(o * s - lo, min(o * s - lo + (k - 1) * d + 1, n + hi), d) for o in range(m)]
     return [[i if 0 <= i < n else None for i in own] for own in reads]
-
-
 def turn(n: int, k: int, s: int, d: int, lo: int, hi: int, more: int) -> list[Any]:
     """Transposed: input i and kernel cell j add to output i*s - lo + j*d; there are `more` outputs at the end."""
     m = (n - 1) * s - lo - hi + (k - 1) * d + 1 + more
     need(min(n, k, s, d, m) >= 1 and min(lo, hi, more) >= 0 and more < max(s, d) and m * k <= MOST, "windows that fit")
     reads = [[divmod(o + lo - j * d, s) for j in range(k)] for o in range(m)]
     return [[i if rest == 0 and 0 <= i < n else None for i, rest in own] for own in reads]
-
-
 def bins(n: int, m: int) -> list[Any]:
     """Adaptive: m windows over n cells; one of them is global."""
     need(n >= 1 and m >= 1 and m * n <= MOST, "bins of cells")
     return [list(range(o * n // m, -(-(o + 1) * n // m))) for o in range(m)]
-
-
 def per_axis(value: Any, d: int) -> Shape:
     many = value if isinstance(value, tuple) else (value,) * d
     need(len(many) == d and all(type(v) is int for v in many), f"one integer, or {d} of them")
     return many
-
-
 def axes_of(o: Options, kernel: Shape, space: Shape, stride: Any, turned: bool) -> list[Any]:
     """The windows on each axis, from the options of an operator."""
-    word, pads, found = "valid", o.get("padding", 0), []
-    if isinstance(pads, str):
-        word, pads = pads, 0
+    pads, found = o.get("padding", 0), []
+    word, pads = (pads, 0) if isinstance(pads, str) else ("valid", pads)
     if not isinstance(pads, tuple) or not any(isinstance(p, tuple) for p in pads):
         pads = [(p, p) for p in per_axis(pads, len(kernel))]
     need(word in ("valid", "same", "same_lower"), "padding that there is")
@@ -108,8 +93,6 @@ def axes_of(o: Options, kernel: Shape, space: Shape, stride: Any, turned: bool) 
             lo, hi = (lo, max(total, 0) - lo) if word == "same" else (max(total, 0) - lo, lo)
         found.append(turn(n, k, s, d, lo, hi, more) if turned else slide(n, k, s, d, lo, hi, ceil))
     return found
-
-
 def windows(axes: list[Any], space: Shape) -> list[Any]:
     """All axes together, with flat cells."""
     need(prod(sum(len(w) + 1 for w in axis) for axis in axes) <= MOST, "windows of a possible size")
@@ -120,12 +103,8 @@ def windows(axes: list[Any], space: Shape) -> list[Any]:
             flat = [None if f is None or i is None else f * n + i for f in flat for i in some]
         found.append(flat)
     return found
-
-
 def strides(shape: Shape) -> list[int]:
     return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-
-
 def cells(sizes: Any, steps: Any, first: int = 0) -> list[int]:
     """The sum of index*step and first, for every index below the sizes, row by row."""
     found = [first]
@@ -133,66 +112,44 @@ def cells(sizes: Any, steps: Any, first: int = 0) -> list[int]:
         found = [c + j * s for c in found for j in range(n)]
     return found
 
-
 # ---- what the lines of a graph compute
-
-
-class Array(NamedTuple):
-    """What a line is: cells of nodes. Operators that only move cells make no nodes."""
-
+class Array(NamedTuple):  # what a line is: cells of nodes; operators that only move cells make no nodes
     shape: Shape
     taps: list[Tap]
 
-
 @dataclass(eq=False)
-class Node:
-    """An input; a constant, with numbers; maxima of taps; or sums of (node, cells, weights), divided.
-
-    Executions in floats round each term of a sum so many times.
-    """
-
+class Node:  # an input; a constant, with numbers; maxima of taps; or sums of (node, cells, weights), over a denominator
     size: int
     numbers: list[Fraction] | None = None
     taps: Any = None
     sums: Any = None
     denominator: int = 1
-    roundings: int = 0
+    roundings: int = 0  # of each term, in an execution in floats
     at: int = ZERO
     dtype: str = "f32"
     sources: frozenset[int] = frozenset()
-
-
+    is_computed: bool = False
 def spread(x: Array, to: Shape) -> Array:
     """As broadcasting has it."""
     own = (1,) * (len(to) - len(x.shape)) + x.shape
     need(all(n in (1, m) for n, m in zip(own, to, strict=True)), f"a shape that broadcasts to {to}")
-    return Array(
-        to, [x.taps[c] for c in cells(to, [0 if n == 1 else s for n, s in zip(own, strides(own), strict=True)])]
-    )
-
-
+    steps = [0 if n == 1 else s for n, s in zip(own, strides(own), strict=True)]
+    return Array(to, [x.taps[c] for c in cells(to, steps)])
 def turned(x: Array, axes: Any) -> Array:
     """The axes in another order."""
     order = [range(len(x.shape))[a] for a in axes]
     need(sorted(order) == list(range(len(x.shape))), "every axis once")
     to, own = tuple(x.shape[a] for a in order), strides(x.shape)
     return Array(to, [x.taps[c] for c in cells(to, [own[a] for a in order])])
-
-
 def cut(x: Array, o: Options) -> Array:
     """Slices."""
-    every, own = o.get("step") or (None,) * len(o["start"]), strides(x.shape)
+    every = o.get("step") or (None,) * len(o["start"])
     some = [slice(*ends) for ends in zip(o["start"], o["stop"], every, strict=True)]
     some += [slice(None)] * (len(x.shape) - len(some))
-    kept = [range(n)[part] for n, part in zip(x.shape, some, strict=True)]
-    need(all(k.step >= 1 for k in kept), "steps >= 1")
-    first, steps = (
-        sum(k.start * s for k, s in zip(kept, own, strict=True)),
-        [k.step * s for k, s in zip(kept, own, strict=True)],
-    )
-    return Array(tuple(map(len, kept)), [x.taps[c] for c in cells(map(len, kept), steps, first)])
-
-
+    kept = [(range(n)[part], step) for n, part, step in zip(x.shape, some, strides(x.shape), strict=True)]
+    need(all(k.step >= 1 for k, _ in kept), "steps >= 1")
+    to, first = tuple(len(k) for k, _ in kept), sum(k.start * step for k, step in kept)
+    return Array(to, [x.taps[c] for c in cells(to, [k.step * step for k, step in kept], first)])
 def padded(x: Array, o: Options, fill: Tap) -> Array:
     """Cells around x, and step - 1 of them between its own."""
     pads, every = o.get("padding", ()), o.get("step") or (1,) * len(x.shape)
@@ -201,11 +158,9 @@ def padded(x: Array, o: Options, fill: Tap) -> Array:
     to = tuple(p + q + ((n - 1) * s + 1 if n else 0) for n, (p, q), s in zip(x.shape, pads, every, strict=True))
     need(prod(to) <= MOST, "arrays of a possible size")
     first = sum(p * s for (p, _), s in zip(pads, strides(to), strict=True))
-    outs = cells(x.shape, [s * k for s, k in zip(strides(to), every, strict=True)], first)
-    places = dict(zip(outs, x.taps, strict=True))
+    steps = [s * k for s, k in zip(strides(to), every, strict=True)]
+    places = dict(zip(cells(x.shape, steps, first), x.taps, strict=True))
     return Array(to, [places.get(c, fill) for c in range(prod(to))])
-
-
 def joined(xs: list[Array], axis: int) -> Array:
     """One after the other along an axis: along the first, after it was turned there."""
     order = [axis := range(len(xs[0].shape))[axis], *(a for a in range(len(xs[0].shape)) if a != axis)]
@@ -213,10 +168,8 @@ def joined(xs: list[Array], axis: int) -> Array:
     need(len({x.shape[1:] for x in fronts}) == 1, "shapes that join")
     whole = Array((sum(x.shape[0] for x in fronts), *fronts[0].shape[1:]), list(chain(*(x.taps for x in fronts))))
     return turned(whole, [order.index(a) for a in range(len(order))])
-
-
 def conv(x: Array, w: Array, o: Options, back: bool) -> tuple[Shape, list[tuple[list[int], list[int]]]]:
-    """By output cell, the cells of x and w that are multiplied; of transposed ones, w is (in, out of a group, *kernel)."""
+    """By output cell, the cells of x and w that are multiplied; transposed, w is (in, out of a group, *kernel)."""
     d, groups, kernel = len(w.shape) - 2, o.get("groups", 1), w.shape[2:]
     lead, (channels, *space) = x.shape[: len(x.shape) - d - 1], x.shape[len(x.shape) - d - 1 :]
     ins, outs = channels // groups, w.shape[1] if back else w.shape[0] // groups  # of one group
@@ -231,8 +184,6 @@ def conv(x: Array, w: Array, o: Options, back: bool) -> tuple[Shape, list[tuple[
             base = [((g * ins + j) * outs + c if back else (g * outs + c) * ins + j) * volume for j in range(ins)]
             terms += [(r, [b + k for b in base for k, _ in pairs]) for r, pairs in zip(reads, found, strict=True)]
     return (*lead, outs * groups, *map(len, axes)), terms
-
-
 def pooled(x: Array, o: Options, dtype: str) -> tuple[Shape, list[list[Tap]], list[Fraction]]:
     """By output cell, the cells in its window, and what an average divides by."""
     first, d = o.get("kernel", o.get("output_size", 1)), o.get("spatial")
@@ -250,22 +201,18 @@ def pooled(x: Array, o: Options, dtype: str) -> tuple[Shape, list[list[Tap]], li
     over = over if o.get("divisor") is None else [rounded(o["divisor"], dtype)] * len(found)
     taps = [[x.taps[c * area + i] for i in own] for c in range(prod(lead)) for own in inside]
     return (*lead, *(map(len, axes) if o.get("keepdims", True) else ())), taps, over * prod(lead)
-
-
 def rounded(value: Any, dtype: str) -> Fraction:
     """A number as the dtype has it."""
     need(type(value) in (int, float) and abs(value) < 1 << 127, "a number of the dtype")
     return Fraction(struct.unpack("<f", struct.pack("<f", value))[0] if dtype == "f32" else float(value))
 
-
 class Network:
     """A graph, from the text that lunette writes: node 4*n + 3 is that of line n, its parts have the numbers below."""
 
     LINE = re.compile(r'(%([0-9]{1,9}) : (f32|f64)\[([0-9,]{0,99})\] = ([a-z_0-9]+)\((.*?)\))(?:  # ".*")?')
-
     def __init__(self, lines: list[str], constants: Any) -> None:
         self.nodes: dict[int, Node] = {ZERO: Node(1, [Fraction(0)])}
-        self.constants, self.work, self.inputs, self.arrays = constants, 0, list[Node](), list[Array]()
+        self.constants, self.inputs, self.arrays = constants, list[Node](), list[Array]()
         self.hash = hashlib.sha256(b"lunette graph 1\n")
         for n, text in enumerate(lines[:-1]):
             found = self.LINE.fullmatch(text) if len(text) < 1 << 13 else None
@@ -279,13 +226,11 @@ class Network:
         need(lines and re.fullmatch(r"return %[0-9]{1,9}", lines[-1]), "one output")
         self.hash.update(lines[-1].encode())
         self.out, self.digest = self.arrays[int(lines[-1][8:])].taps, self.hash.hexdigest()
-
     def new(self, node: Node, part: int = 3) -> list[Tap]:
-        node.at, node.dtype = self.at + part, self.dtype
+        node.at, node.dtype, node.is_computed = self.at + part, self.dtype, not node.taps is node.sums is None
         node.sources = frozenset(own[0] for own in chain.from_iterable(node.taps or node.sums or ()))
         self.nodes[node.at] = node
         return [(node.at, i) for i in range(node.size)]
-
     def sum(self, sums: Any, denominator: int = 1, roundings: int = 0, part: int = 3) -> list[Tap]:
         """Of (taps, weights)."""
         found = []
@@ -296,7 +241,6 @@ class Network:
                 own[p][1].append(w)
             found.append([(p, *both) for p, both in own.items()])
         return self.new(Node(len(found), None, None, found, denominator, roundings), part)
-
     def greatest(self, taps: list[list[Tap]], part: int = 3) -> list[Tap]:
         """Of taps; those that are relus become what these are maxima of."""
         for at, own in enumerate(taps):
@@ -304,7 +248,6 @@ class Network:
             if all(i[1:] in ([], [(ZERO, 0)]) for i in inner):
                 taps[at] = list(dict.fromkeys(chain.from_iterable(inner)))
         return self.new(Node(len(taps), None, taps), part)
-
     def integers(self, taps: list[Tap], divide: bool = False) -> Any:
         """Constants, or one divided by each, as integers over a denominator; None if a tap is none."""
         if any(self.nodes[p].numbers is None for p, _ in taps):
@@ -314,7 +257,6 @@ class Network:
         found = [1 / q for q in found] if divide else found
         den = lcm(*{q.denominator for q in found})
         return [q.numerator * (den // q.denominator) for q in found], den
-
     def read(self, name: str, inside: str, shape: Shape) -> Array:
         if name == "input":
             self.inputs.append(Node(prod(shape)))
@@ -336,23 +278,20 @@ class Network:
             inside = inside[found.end() :]
         call: Any = ast.parse(f"f({inside})", mode="eval").body
         return self.operator(name, xs, {k.arg: ast.literal_eval(k.value) for k in call.keywords}, shape)
-
     def operator(self, name: str, xs: list[Any], o: Options, to: Shape) -> Array:
         """The only place where names of operators mean something."""
         x, y, b = (*xs, None, None)[:3]
         rank = len(x.shape)
-        if name in ("reshape", "stop_gradient"):
-            return Array(to, x.taps)
-        if name == "broadcast_to":
-            return spread(x, to)
-        if name == "transpose":
-            return turned(x, o.get("axes") or range(rank)[::-1])
-        if name == "slice":
-            return cut(x, o)
         if name == "pad":
             return padded(x, o, self.new(Node(1, [rounded(o.get("value", 0), self.dtype)]), 2)[0])
-        if name == "concat":
-            return joined(xs, o.get("axis", 0))
+        moves: dict[str, Any] = {
+            "reshape": lambda: Array(to, x.taps), "stop_gradient": lambda: x, "broadcast_to": lambda: spread(x, to),
+            "transpose": lambda: turned(x, o.get("axes") or range(rank)[::-1]), "slice": lambda: cut(x, o),
+            "concat": lambda: joined(xs, o.get("axis", 0)),
+            "neg": lambda: Array(to, self.sum([([t], [-1]) for t in x.taps])),
+        }
+        if name in moves:
+            return moves[name]()  # type: ignore[no-any-return]
         if name == "matmul":  # of matrices: rows and weights of a convolution without space
             need(rank == len(y.shape) == 2, "products of two matrices")
             x, y = turned(x, (1, 0)) if o.get("turn_x") else x, y if o.get("turn_y") else turned(y, (1, 0))
@@ -372,8 +311,8 @@ class Network:
             axis = range(rank) if o.get("axis") is None else o["axis"]
             folded = [range(rank)[a] for a in (axis if isinstance(axis, range | tuple) else (axis,))]
             x = turned(x, [*(a for a in range(rank) if a not in folded), *folded])
-            shape = tuple(1 if a in folded else n for a, n in enumerate(xs[0].shape))
-            shape = tuple(n for a, n in enumerate(shape) if o.get("keepdims", False) or a not in folded)
+            sizes = [(a, 1 if a in folded else n) for a, n in enumerate(xs[0].shape)]
+            shape = tuple(n for a, n in sizes if o.get("keepdims", False) or a not in folded)
             options = {"spatial": len(folded), "keepdims": False, "divisor": 1 if name == "sum" else None}
             found = self.operator("max_pool" if name == "max" else "avg_pool", [x], options, shape)
             return Array(shape, found.taps)
@@ -391,8 +330,6 @@ class Network:
             n, d = slope.numerator, slope.denominator  # x*slope + relu(x)*(1 - slope)
             sums = [([*pair], [n, d - n]) for pair in zip(x.taps, relu, strict=True)]
             return Array(x.shape, relu if name == "relu" else self.sum(sums, d, int(name != "abs")))
-        if name == "neg":
-            return Array(x.shape, self.sum([([t], [-1]) for t in x.taps]))
         need(name in ("add", "sub", "mul", "div", "maximum", "minimum"), f"operators that it knows; {name} is none")
         (left, right), sizes = (spread(v, to).taps for v in xs), [(1,) * (len(to) - len(v.shape)) + v.shape for v in xs]
         need(to == tuple(n if m == 1 else m for m, n in zip(*sizes, strict=True)), "shapes that broadcast")
@@ -411,60 +348,47 @@ class Network:
         need(factors, f"a constant in {name}")
         return Array(to, self.sum([([t], [w]) for t, w in zip(left, factors[0], strict=True)], factors[1], 1))
 
-
-# ---- the least of a * (the greatest of low and the cells) - g . cells, over a box; low is no less than any of l
-
-
-def least_of_max(a: int, g: list[int], l: list[int], u: list[int], low: int) -> int:
+# ---- a part of the input box, and what is known there
+def least_of_max(a: int, g: list[int], lows: list[int], tops: list[int], low: int) -> int:
+    """The least of a*(the greatest of low and the cells) - g . cells over a box; low is no less than any of lows."""
     if a < 0:  # a times the greatest is the least of a times each
-        ends = [min(-s * p, -s * q) for s, p, q in zip(g, l, u, strict=True)]
-        whole = sum(ends)
-        own = (whole - e + min((a - s) * p, (a - s) * q) for e, s, p, q in zip(ends, g, l, u, strict=True))
-        return min([a * low + whole, *own])
+        ends = [min(-s * p, -s * q) for s, p, q in zip(g, lows, tops, strict=True)]
+        own = [min((a - s) * p, (a - s) * q) - e for s, p, q, e in zip(g, lows, tops, ends, strict=True)]
+        return sum(ends) + min([a * low, *own])
     # Where the greatest is t, cells are at most t. The least of that is convex in t, and bends where cells end.
-    rising = [(s, q) for s, q in zip(g, u, strict=True) if s > 0]
-    rest = sum(s * p for s, p in zip(g, l, strict=True) if s <= 0)
-    return min(a * t - sum(s * min(q, t) for s, q in rising) for t in (low, *(q for q in u if q > low))) - rest
-
-
-def slopes(l: list[int], u: list[int], low: int, below: bool) -> list[int]:
+    rising = [(s, q) for s, q in zip(g, tops, strict=True) if s > 0]
+    rest = sum(s * p for s, p in zip(g, lows, strict=True) if s <= 0)
+    return min(a * t - sum(s * min(q, t) for s, q in rising) for t in (low, *(q for q in tops if q > low))) - rest
+def slopes(lows: list[int], tops: list[int], low: int, below: bool) -> list[int]:
     """Good ones: below, of one cell or none; above, those of the level t that is the second greatest end."""
     if below:
-        best = max(range(len(l)), key=lambda i: (l[i] >= low, l[i] + u[i]))
-        one = l[best] >= low or l[best] + u[best] > 2 * low
-        return [(one and i == best) << UNIT for i in range(len(l))]
-    t = max(low, sorted([*u, low])[-2])
-    return [((q - t) << UNIT) // (q - p) if q > t else 0 for p, q in zip(l, u, strict=True)]
-
-
-# ---- a part of the input box, and what is known there
-
+        best = max(range(len(lows)), key=lambda i: (lows[i] >= low, lows[i] + tops[i]))
+        one = lows[best] >= low or lows[best] + tops[best] > 2 * low
+        return [(one and i == best) << UNIT for i in range(len(lows))]
+    t = max(low, sorted([*tops, low])[-2])
+    return [((q - t) << UNIT) // (q - p) if q > t else 0 for p, q in zip(lows, tops, strict=True)]
 
 class Region:
     """Boxes of nodes, winners of maxima, and inequalities: the sum of (node, cell, sign) and a number is >= 0."""
 
     def __init__(self, net: Network, boxes: Any, bits: int, floats: bool) -> None:
-        self.net, self.bits, self.floats, self.empty = net, bits, floats, False
+        self.net, self.bits, self.floats, self.empty, self.work = net, bits, floats, False, [0]
         self.lo, self.hi, self.error = dict[int, list[int]](), dict[int, list[int]](), dict[int, list[int]]()
-        self.winners, self.spaces = dict[Tap, int](), list[Any]()
-        given = iter(boxes)
+        self.winners, self.spaces, given = dict[Tap, int](), list[Any](), iter(boxes)
         for n in net.nodes.values():
-            if n.sums is None and n.taps is None:
-                ends = [(q, q) for q in n.numbers] if n.numbers else next(given)
+            if not n.is_computed:
+                ends = next(given) if n.numbers is None else [(q, q) for q in n.numbers]
                 self.meet(n.at, [down(a, bits) for a, _ in ends], [-down(-b, bits) for _, b in ends])
         self.forward(0)
-
     def meet(self, at: int, lo: list[int], hi: list[int]) -> None:
         if at in self.lo:
             lo, hi = list(map(max, self.lo[at], lo)), list(map(min, self.hi[at], hi))
         self.lo[at], self.hi[at] = lo, hi
         self.empty = self.empty or any(a > b for a, b in zip(lo, hi, strict=True))
-
     def where(self, spaces: list[Any], winner: Any = ()) -> Region:
         """The part where these inequalities hold, each of one cell or of a difference of two."""
         new = object.__new__(Region)
-        new.__dict__.update(self.__dict__)
-        new.lo, new.hi, new.spaces = self.lo.copy(), self.hi.copy(), self.spaces + spaces
+        new.__dict__.update(self.__dict__, lo=self.lo.copy(), hi=self.hi.copy(), spaces=self.spaces + spaces)
         new.winners = self.winners | dict(winner)
         for terms, number in spaces:
             for (at, cell, sign), (other, i, _) in zip(terms, terms[::-1], strict=True):
@@ -475,47 +399,50 @@ class Region:
                     hi[cell] = two * new.hi[other][i] + number
                 new.meet(at, lo, hi)
         return new
-
+    def parts(self, at: int, cell: int, q: Fraction | None) -> list[Any]:
+        """The parts of a split, as arguments of `where`: at a number; or, for None, by the winner of a maximum."""
+        if q is not None:
+            return [([([(at, cell, -1)], -down(-q, self.bits))],), ([([(at, cell, 1)], -down(q, self.bits))],)]
+        taps = self.net.nodes[at].taps[cell]
+        spaces = [[([(*won, 1), (*lost, -1)], 0) for lost in taps if lost != won] for won in taps]
+        return [(own, [((at, cell), j)]) for j, own in enumerate(spaces)]
     def forward(self, start: int) -> None:
         """Boxes of all nodes from `start` on, by intervals."""
         for n in self.net.nodes.values():
-            if n.at >= start and (n.sums is not None or n.taps is not None):
+            if n.at >= start and n.is_computed:
+                self.work[0] += 64 * n.size
+                need(self.work[0] < MOST_WORK, "a certificate that takes a possible time")
                 if n.roundings and self.floats and n.at not in self.error:
                     self.error[n.at] = self.rounding(n)
-                lo, hi = self.image(n, self.lo, self.hi)
                 off = self.error.get(n.at, [0] * n.size)
+                lo, hi = self.image(n, self.lo, self.hi)
                 self.meet(n.at, list(map(sub, lo, off)), list(map(add, hi, off)))
-
     def image(self, n: Node, lo: Any, hi: Any) -> tuple[list[int], list[int]]:
         if n.taps is not None:
             return [max(lo[p][i] for p, i in t) for t in n.taps], [max(hi[p][i] for p, i in t) for t in n.taps]
         low, high = [0] * n.size, [0] * n.size
         for o, (p, ins, weights) in ((o, part) for o, own in enumerate(n.sums) for part in own):
-            l, u = lo[p], hi[p]
-            low[o] += sum(w * (l[i] if w > 0 else u[i]) for i, w in zip(ins, weights, strict=True))
-            high[o] += sum(w * (u[i] if w > 0 else l[i]) for i, w in zip(ins, weights, strict=True))
+            less, more = lo[p], hi[p]
+            low[o] += sum(w * (less[i] if w > 0 else more[i]) for i, w in zip(ins, weights, strict=True))
+            high[o] += sum(w * (more[i] if w > 0 else less[i]) for i, w in zip(ins, weights, strict=True))
         return [v // n.denominator for v in low], [-(-v // n.denominator) for v in high]
-
     def rounding(self, n: Node) -> list[int]:
         """What an execution in floats can be off by: gamma * (sum of |weight| * |cell|) + underflow; no overflow."""
         (precision, least, most), r = FLOATS[n.dtype], n.roundings
-        size = {p: [max(abs(a), abs(b)) for a, b in zip(self.lo[p], self.hi[p], strict=True)] for p in self.lo}
+        size = {p: [max(abs(a), abs(b)) for a, b in zip(self.lo[p], self.hi[p], strict=True)] for p in n.sources}
         whole = self.image(n, {p: [-v for v in s] for p, s in size.items()}, size)[1]
-        widest = max(whole, default=0) + r * max(
-            (size[p][i] for own in n.sums for p, ins, _ in own for i in ins), default=0
-        )
+        widest = max([0, *whole]) + r * max([0, *chain(*size.values())])
         need(r < 1 << 20 and widest >> self.bits < 1 << most - 1, "a proof that nothing overflows")
         return [-(-r * w // ((1 << precision) - r)) - (-(r << self.bits) >> least) for w in whole]
-
     def walk(self, a: dict[int, list[int]], own: Any, stop: bool = False) -> int:
         """A total that is not above the sum of coefficients times cells, anywhere; to stop is to use their boxes."""
         total, nodes = 0, self.net.nodes
         while a:
             n = nodes[max(a)]
             given, parts = [(c, x) for c, x in enumerate(a.pop(n.at)) if x], {p: [0] * nodes[p].size for p in n.sources}
-            self.net.work += n.size
-            need(self.net.work < MOST_WORK, "a certificate of a possible size")
-            if stop or not parts:
+            self.work[0] += n.size
+            need(self.work[0] < MOST_WORK, "a certificate that takes a possible time")
+            if stop or not n.is_computed:
                 total += sum(x * (self.lo if x > 0 else self.hi)[n.at][c] for c, x in given)
                 continue
             if n.at in self.error:
@@ -537,256 +464,135 @@ class Region:
                     part = [x // n.denominator for x in part]
                 a[p] = list(map(add, a[p], part)) if p in a else part
         return total
-
-    def max(self, n: Any, cell: int, x: int, own: Any) -> tuple[Any, int]:
+    def max(self, n: Node, cell: int, x: int, own: Any) -> tuple[Any, int]:
         """Coefficients of the taps of a maximum for that of a cell, and the least bracket."""
         taps, winner = n.taps[cell], self.winners.get((n.at, cell))
-        l, u = [self.lo[p][i] for p, i in taps], [self.hi[p][i] for p, i in taps]
-        low = max(l)
-        live = [i for i, q in enumerate(u) if q > low] if winner is None else [winner]
-        if winner is not None or (len(live) == 1 and l[live[0]] == low):
+        lows, tops = [self.lo[p][i] for p, i in taps], [self.hi[p][i] for p, i in taps]
+        low = max(lows)
+        live = [i for i, q in enumerate(tops) if q > low] if winner is None else [winner]
+        if winner is not None or (len(live) == 1 and lows[live[0]] == low):
             return [(taps[live[0]], x)], 0  # it is that cell
-        l, u = [l[i] for i in live], [u[i] for i in live]
-        lines = [own[i] for i in live] if own else slopes(l, u, low, x >= 0) if live else []
-        g = [x * s >> UNIT for s in lines]
-        return [(taps[i], v) for i, v in zip(live, g, strict=True)], least_of_max(x, g, l, u, low)
-
+        lows, tops = [lows[i] for i in live], [tops[i] for i in live]
+        g = [x * s >> UNIT for s in ([own[i] for i in live] if own else slopes(lows, tops, low, x > 0) if live else [])]
+        return [(taps[i], v) for i, v in zip(live, g, strict=True)], least_of_max(x, g, lows, tops, low)
     def tighten(self, at: int, sides: Any) -> None:
         """Better ends of cells of a node: lower ends of the first list, upper ends of the second."""
-        ends, size = [self.lo[at].copy(), self.hi[at].copy()], len(self.lo[at])
-        for side, c in ((side, c) for side, some in enumerate(sides) for c in some):
-            unit = [0] * size
-            unit[c] = (-1 if side else 1) << self.bits
-            found = self.walk({at: unit}, {}) >> self.bits
-            ends[side][c] = min(ends[1][c], -found) if side else max(ends[0][c], found)
+        ends, zeros = [self.lo[at].copy(), self.hi[at].copy()], [0] * len(self.lo[at])
+        for sign, c in ((sign, c) for sign, some in zip((1, -1), sides, strict=True) for c in some):
+            found = self.walk({at: [*zeros[:c], sign << self.bits, *zeros[c + 1 :]]}, {}) >> self.bits
+            ends[sign < 0][c] = max(ends[0][c], found) if sign > 0 else min(ends[1][c], -found)
         self.meet(at, *ends)
-
-    def lower(self, row: dict[int, Fraction], betas: list[Fraction], own: Any, stop: bool = False) -> Fraction:
-        """A lower bound of row . output, by factors >= 0 of the inequalities of the region."""
-        ends, total = [p for p, _ in self.net.out] + [p for terms, _ in self.spaces for p, _, _ in terms], 0
-        start = {p: [0] * self.net.nodes[p].size for p in ends}
+    def excess(self, claim: Any, factors: Any, betas: Any, own: Any, stop: Any = False) -> Fraction:
+        """A lower bound of the sum of factor*(row . output - threshold), by betas >= 0 of the region's inequalities."""
+        row, total = defaultdict[int, Fraction](Fraction), 0
+        start = {p: [0] * self.net.nodes[p].size for p, *_ in chain(self.net.out, *(terms for terms, _ in self.spaces))}
+        for c, v, f in ((c, v, f) for f, (part, _, _) in zip(factors, claim, strict=True) for c, v in part.items()):
+            row[c] += f * v
         for c, v in row.items():
             p, i = self.net.out[c]
             start[p][i] += down(v, self.bits)
-            total += min(self.lo[p][i], 0) * ((v * (1 << self.bits)).denominator > 1)
-        for beta, (terms, number) in zip(betas, self.spaces, strict=True):
-            total -= down(beta, self.bits) * number
+            total += min(self.lo[p][i], 0) * (v != Fraction(down(v, self.bits), 1 << self.bits))
+        for b, (terms, number) in zip((down(beta, self.bits) for beta in betas), self.spaces, strict=True):
+            total -= b * number
             for p, i, sign in terms:
-                start[p][i] -= sign * down(beta, self.bits)
-        return Fraction(total + self.walk(start, own, stop), 1 << 2 * self.bits)
-
-    def excludes(
-        self, claim: Any, factors: list[Fraction], betas: list[Fraction], own: Any, stop: bool = False
-    ) -> bool:
+                start[p][i] -= sign * b
+        most = sum((f * t for f, (_, t, _) in zip(factors, claim, strict=True)), Fraction(0))
+        return Fraction(total + self.walk(start, own, stop), 1 << 2 * self.bits) - most
+    def excludes(self, claim: Any, factors: Any, betas: Any, own: Any, stop: Any = False) -> bool:
         """Whether no point satisfies all inequalities of a claim: the sum of them, with factors >= 0, is impossible."""
-        row, most = defaultdict[int, Fraction](Fraction), Fraction(0)
-        for f, (part, threshold, _) in zip(factors, claim, strict=True):
-            most += f * threshold
-            for c, v in part.items():
-                row[c] += f * v
-        least, strict = (
-            self.lower(row, betas, own, stop),
-            any(f and s for f, (_, _, s) in zip(factors, claim, strict=True)),
-        )
-        return least > most or (strict and least == most)
-
-    def parts(self, at: int, cell: int, at_number: Any) -> list[Any]:
-        """The parts of a split, as arguments of `where`: at a number; or, for None, by the winner of a maximum."""
-        if at_number is not None:
-            q = number(at_number)
-            return [([([(at, cell, -1)], -down(-q, self.bits))],), ([([(at, cell, 1)], -down(q, self.bits))],)]
-        taps: list[Tap] = self.net.nodes[at].taps[cell]
-        rest = [[([(*won, 1), (*lost, -1)], 0) for lost in taps if lost != won] for won in taps]
-        return [(spaces, [((at, cell), j)]) for j, spaces in enumerate(rest)]
-
+        found = self.excess(claim, factors, betas, own, stop)
+        return found > 0 or (found == 0 and any(f and strict for f, (_, _, strict) in zip(factors, claim, strict=True)))
 
 # ---- the certificate
-
-
 def number(v: Any) -> Fraction:
     """An integer, a float, or the text of a fraction."""
     ok = re.fullmatch(r"-?[0-9]{1,999}/[0-9]{1,999}", v) if isinstance(v, str) else type(v) in (int, float)
     need(ok and (type(v) is not int or abs(v) < 1 << 2048), "numbers of a possible size")
     return Fraction(v)
-
-
 def marked(text: str, size: int) -> list[int]:
     """The cells whose bits a hexadecimal number has."""
-    need(isinstance(text, str) and len(text) <= size // 4 + 1 and re.fullmatch("[0-9a-f]+", text), "a map of cells")
-    found = [c for c, bit in enumerate(bin(int(text, 16))[:1:-1]) if bit == "1"]
-    need(not found or found[-1] < size, "a map of cells")
+    need(len(text) <= size // 4 + 1 and re.fullmatch("[0-9a-f]+", text) and int(text, 16) < 1 << size, "a map of cells")
+    return [c for c, bit in enumerate(bin(int(text, 16))[:1:-1]) if bit == "1"]
+def cases_of(content: Any) -> list[tuple[Any, Any]]:
+    """(boxes, claims); an inequality is (row, a coefficient by cell of the output; threshold; strict)."""
+    found = []
+    for case in content["cases"]:
+        claims = [[({c: number(v) for c, v in row}, number(t), bool(s)) for row, t, s in own] for own in case["claims"]]
+        found.append(([[(number(lo), number(hi)) for lo, hi in box] for box in case["boxes"]], claims))
     return found
-
-
 def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
-    """The cases (boxes, claims) that a certificate proves: no point of the boxes satisfies all inequalities of a claim.
-
-    An inequality is (row, a coefficient by cell of the output; threshold; strict): row . output <= threshold, or <.
-    """
-    need(len(data) < 1 << 30, "a file of a possible size")
-    said = json.loads(data)
+    """The cases that a certificate proves: no point of the boxes satisfies all inequalities of any of the claims."""
+    said = json.loads(data if len(data) < 1 << 30 else b"")
     need(said["format"] == "lunette certificate" and said["version"] == 1, "a certificate of version 1")
     need(said["graph"] == net.digest, "a certificate of this network; it is another's")
-    need(
-        said["semantics"] in ("real", "float") and type(said["bits"]) is int and 1 <= said["bits"] <= 1024,
-        "a semantics",
-    )
-    found = []
-    for case in said["cases"]:
-        boxes = [[(number(lo), number(hi)) for lo, hi in box] for box in case["boxes"]]
+    bits, cases = said["bits"], cases_of(said)
+    need(said["semantics"] in ("real", "float") and type(bits) is int and 1 <= bits <= 1024, "a semantics, and bits")
+    for (boxes, claims), case in zip(cases, said["cases"], strict=True):
         need([len(b) for b in boxes] == [n.size for n in net.inputs], "a box for every input")
-        need(all(lo <= hi for box in boxes for lo, hi in box), "boxes with lo <= hi")
-        claims = [
-            [({c: number(v) for c, v in row}, number(t), bool(s)) for row, t, s in claim] for claim in case["claims"]
-        ]
-        need(
-            all(type(c) is int and 0 <= c < len(net.out) for cl in claims for row, _, _ in cl for c in row),
-            "rows of cells",
-        )
-        found.append((boxes, claims))
-        root = Region(net, boxes, said["bits"], said["semantics"] == "float")
+        need(all(lo <= hi for lo, hi in chain(*boxes)), "boxes with lo <= hi")
+        named = {c for row, _, _ in chain(*claims) for c in row}
+        need(all(type(c) is int and 0 <= c < len(net.out) for c in named), "rows of cells of the output")
+        root = Region(net, boxes, bits, said["semantics"] == "float")
         todo: list[Any] = [(root, ([],), frozenset(range(len(claims))), 0)]
         for steps, proofs, split in case["tree"]:
-            need(todo, "no more branches than parts")
             parent, part, left, depth = todo.pop()
             region = parent.where(*part)
-            for at, *sides in steps:
-                need(at in region.lo, "steps at nodes")
+            for at, *sides in steps if not region.empty else ():
                 size = len(region.lo[at])
-                if not region.empty:
-                    region.tighten(at, [marked(side, size) for side in sides]) if sides else region.forward(at)
-            for which, stop, factors, betas, chosen in proofs:
-                scale, own = [[number(v) for v in some] for some in (factors, betas)], {}
-                need(
-                    which in left and all(v >= 0 for v in chain(*scale)),
-                    "proofs of claims that are open, by factors >= 0",
-                )
+                region.tighten(at, [marked(side, size) for side in sides]) if sides else region.forward(at)
+            for which, stop, *both, chosen in proofs:
+                (factors, betas), own = [[number(v) for v in some] for some in both], dict[Tap, list[int]]()
+                need(which in left and all(v >= 0 for v in factors + betas), "proofs of open claims, by factors >= 0")
                 for at, text, values in chosen:
+                    need(all(type(v) is int and abs(v) < 1 << 40 for v in values), "slopes of a possible size")
                     given = iter(values)
                     for c in marked(text, net.nodes[at].size):
                         own[at, c] = [0 if p == ZERO else next(given) for p, _ in net.nodes[at].taps[c]]
-                need(
-                    all(type(v) is int and abs(v) < 1 << 40 for v in chain(*own.values())), "slopes of a possible size"
-                )
-                need(
-                    region.empty or region.excludes(claims[which], *scale, own, bool(stop)), f"a proof of claim {which}"
-                )
+                proven = region.empty or region.excludes(claims[which], factors, betas, own, stop)
+                need(proven, f"a proof of claim {which}")
                 left = left - {which}
             need(split or not left or region.empty, "a proof for every part of the box")
             if split:
                 at, cell, q = split
                 need(depth < MOST_SPLITS and 0 <= cell < len(region.lo[at]), "a split of a cell")
-                todo += [(region, p, left, depth + 1) for p in reversed(region.parts(at, cell, q))]
+                parts = region.parts(at, cell, None if q is None else number(q))
+                todo += [(region, p, left, depth + 1) for p in reversed(parts)]
         need(not todo, "a branch for every part")
-    return found
-
+    return cases
 
 # ---- what was asked for
-
-
-def claims_of(text: str, net: Network) -> list[tuple[list[tuple[Fraction, Fraction]], list[Any]]]:
-    """A box and a claim for each of the alternatives of a VNNLIB file; X are the cells of all inputs, Y of the output."""
-    stack: list[Any] = [[]]
-    for token in re.findall(r"[()]|[^\s()]+", re.sub(r";[^\n]*", "", text)):
-        if token == ")":
-            need(len(stack) > 1, "brackets in pairs")
-            stack[-2].append(stack.pop())
-        else:
-            stack.append([]) if token == "(" else stack[-1].append(token)
-    need(len(stack) == 1, "brackets in pairs")
-
-    def alternatives(e: Any) -> list[list[Any]]:
-        parts = [alternatives(part) for part in e[1:]] if e[0] in ("and", "or") else [[[e]]]
-        return [list(chain(*p)) for p in product(*parts)] if e[0] != "or" else list(chain(*parts))
-
-    asserted = [alternatives(form[1]) for form in stack[0] if form[0] == "assert"]
-    need(prod(map(len, asserted)) <= 1 << 16, "alternatives of a possible number")
-    dtypes, found = [n.dtype for n in net.inputs for _ in range(n.size)], []
-    for choice in product(*asserted):
-        box: list[Any] = [[None, None] for _ in dtypes]
-        claim = []
-        for op, *sides in chain(*choice):
-            small, large = sides if op in ("<=", "<") else sides[::-1]
-            need(op in ("<=", "<", ">=", ">"), "inequalities")
-            row, threshold = defaultdict[str, int](int), Fraction(0)
-            for side, sign in ((small, 1), (large, -1)):
-                if re.fullmatch("[XY]_[0-9]{1,9}", side):
-                    row[side] += sign
-                else:
-                    need(
-                        re.fullmatch(r"[-+]?[0-9]{0,99}(\.[0-9]{0,999})?([eE][-+]?[0-9]{1,3})?", side),
-                        "decimal numbers",
-                    )
-                    threshold -= sign * Fraction(side)
-            names = {v[0] for v in row}
-            need(names in ({"X"}, {"Y"}) and (names == {"Y"} or len(row) == 1), "inequalities of one X, or of Y")
-            if names == {"Y"}:
-                claim.append(({int(v[2:]): Fraction(c) for v, c in row.items()}, threshold, op in "<>"))
-            else:
-                ((v, c),) = row.items()
-                ends, side = box[int(v[2:])], c > 0
-                ends[side] = c * threshold if ends[side] is None else (max, min)[side](ends[side], c * threshold)
-        need(all(None not in ends for ends in box), "two ends for every X")
-        ends = [(nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(box, dtypes, strict=True)]
-        if all(a <= b for a, b in ends):
-            found.append((ends, claim))
-    return found
-
-
-def nearest(q: Fraction, dtype: str) -> Fraction:
-    """The nearest float: what an input whose ends are one decimal number is."""
-    code, size = ("<f", "<i") if dtype == "f32" else ("<d", "<q")
-    bits = struct.unpack(size, struct.pack(code, float(q)))[0]
-    near = [
-        Fraction(struct.unpack(code, struct.pack(size, b))[0]) for b in (bits - 1, bits, bits + 1) if b >= 0 or bits < 0
-    ]
-    return min(near, key=lambda v: abs(v - q))
-
-
 def proves(cases: list[tuple[Any, Any]], wanted: list[tuple[Any, Any]]) -> bool:
-    """Whether each wanted (ends of all inputs' cells, claim) follows from a claim about a box around it."""
-
-    def weaker(i: Any, others: Any) -> bool:
-        """Whether an inequality follows from one of others."""
-        row, t, strict = i
-        return any(row == r and (v < t or (v == t and (s or not strict))) for r, v, s in others)
-
+    """Whether each wanted (ends, claim) follows from a claim about a box around it, whose inequalities are weaker."""
+    def weaker(claim: Any, row: Any, t: Fraction, strict: bool) -> bool:
+        return any(row == r and (v < t or (v == t and (s or not strict))) for r, v, s in claim)
     def follows(ends: Any, claim: Any, boxes: Any, claims: Any) -> bool:
         around = all(lo <= a and b <= hi for (a, b), (lo, hi) in zip(ends, chain(*boxes), strict=True))
-        return around and any(all(weaker(i, claim) for i in own) for own in claims)
-
+        return around and any(all(weaker(claim, *i) for i in own) for own in claims)
     return all(any(follows(*one, *case) for case in cases) for one in wanted)
-
-
 def load(path: str) -> Network:
     """A graph that Graph.save wrote."""
     content = json.loads(Path(path).read_text(encoding="utf-8"))
     need(content["format"] == "lunette-graph" and content["version"] == 1, "a graph that lunette saved")
-
     def constant(name: str, dtype: str, shape: Shape) -> bytes:
         with zipfile.ZipFile(path + ".npz") as archive:
             need(archive.getinfo(name + ".npy").file_size < 1 << 31, "constants of a possible size")
             data = archive.read(name + ".npy")
         end = 10 + int.from_bytes(data[8:10], "little")
-        described = ast.literal_eval(data[10:end].decode())
         own = {"descr": "<f4" if dtype == "f32" else "<f8", "fortran_order": False, "shape": shape}
-        need(data[:8] == b"\x93NUMPY\1\0" and described == own, f"constant {name} as the graph has it")
+        need(data[:8] == b"\x93NUMPY\1\0" and ast.literal_eval(data[10:end].decode()) == own, f"constant {name}")
         return data[end:]
-
     return Network(content["graph"], constant)
-
-
 def main(graph: str, certificate: str, spec: str | None = None) -> int:
     try:
         net = load(graph)
         cases = check(net, Path(certificate).read_bytes())
-        need(spec is None or proves(cases, claims_of(Path(spec).read_text(), net)), "a proof of what was asked")
+        beside = runpy.run_path(str(Path(__file__).with_name("vnnlib.py"))) if spec else {}
+        need(not spec or proves(cases, beside["claims_of"](Path(spec).read_text(), net)), "a proof of what was asked")
     except Exception as error:  # whatever goes wrong, nothing is proven
         print(f"refused: needs {error}" if isinstance(error, Refused) else f"refused: {error!r:.200}")
         return 1
-    print(f"{'proven' if spec else 'a statement'} about the graph {net.digest}")
+    print(f"{'proven' if spec else json.loads(Path(certificate).read_bytes())['cases']}, of the graph {net.digest}")
     return 0 if spec else 3
-
 
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))

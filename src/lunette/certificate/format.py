@@ -78,7 +78,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """One part for each tap of a cell of a maximum: where it is not less than any other, an inequality for each other."""
+    """One part for each tap of a cell of a maximum: where it is no less than the others, an inequality for each."""
 
     node: int
     cell: int

@@ -83,7 +83,8 @@ def lower(
     """What the checker will prove of row . output from below, rounded down to a float."""
     own = {(at, c): with_zero(region.net, at, c, v) for at, some in (slopes or {}).items() for c, v in some.items()}
     factors = [Fraction(b) for b in betas] if betas is not None else [Fraction(0)] * len(region.spaces)
-    exact = region.lower({c: Fraction(v) for c, v in row.items()}, factors, own, by_box)
+    claim = [({c: Fraction(v) for c, v in row.items()}, Fraction(0), False)]
+    exact = region.excess(claim, [Fraction(1)], factors, own, by_box)
     found = float(exact)
     return found if Fraction(found) <= exact else nextafter(found, -inf)
 

@@ -1,4 +1,4 @@
-"""The slopes of improved lines, in the checker's words: what `ln.bounds(method="optimised")` found, for certificates."""
+"""The slopes of improved lines, in the checker's words: what "optimised" bounds found, for certificates."""
 
 from __future__ import annotations
 

@@ -1,0 +1,64 @@
+"""VNNLIB 1.0 as cases of certificates: what check.py is asked about. Standard library only, beside check.py.
+
+A file is a list of assertions about X_0, X_1, ... (the cells of all inputs, one after the other) and Y_0, Y_1, ... (of
+the output): an input that satisfies all of them violates the property. Each alternative is a box and a claim.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import struct
+from collections import defaultdict
+from fractions import Fraction
+from itertools import chain, product
+from math import prod
+from typing import Any
+
+
+def need(condition: Any, what: str) -> None:
+    if not condition:
+        raise ValueError(f"needs {what}")
+
+
+def claims_of(text: str, net: Any) -> list[tuple[Any, Any]]:
+    """(ends, claim) of each alternative of a VNNLIB file; X are the cells of all inputs, Y those of the output."""
+    words = re.sub(r"[\w.+<>=-]+", r"'\g<0>',", re.sub(r";.*", "", text))
+    forms = ast.literal_eval("[" + words.replace("(", "[").replace(")", "],") + "]")
+    dtypes, found = [n.dtype for n in net.inputs for _ in range(n.size)], []
+
+    def alternatives(e: Any) -> list[list[Any]]:
+        parts = [alternatives(part) for part in e[1:]] if e[0] in ("and", "or") else [[[e]]]
+        need(prod(map(len, parts)) < 1 << 16 or e[0] == "or", "alternatives of a possible number")
+        return list(chain(*parts)) if e[0] == "or" else [list(chain(*p)) for p in product(*parts)]
+
+    for atoms in alternatives(["and", *(form[1] for form in forms if form[0] == "assert")]):
+        box: list[Any] = [([], []) for _ in dtypes]
+        claim = []
+        for op, *sides in atoms:
+            row, threshold = defaultdict[str, Fraction](Fraction), Fraction(0)
+            need(op in ("<=", "<", ">=", ">") and len(sides) == 2, "inequalities")
+            for side, sign in zip(sides if op[0] == "<" else sides[::-1], (1, -1), strict=True):
+                if re.fullmatch("[XY]_[0-9]{1,9}", side):
+                    row[side] += sign
+                else:
+                    need(re.fullmatch(r"[-+]?[0-9.]{1,999}([eE][-+]?[0-9]{1,3})?", side), "decimal numbers")
+                    threshold -= sign * Fraction(side)
+            if all(v[0] == "Y" for v in row):
+                claim.append(({int(v[2:]): c for v, c in row.items()}, threshold, op in "<>"))
+            else:
+                ((v, c),) = row.items()
+                need(c, "an inequality of one X")
+                box[int(v[2:])][c > 0].append(c * threshold)
+        ends = [(max(lo), min(hi)) for lo, hi in box]
+        ends = [(nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(ends, dtypes, strict=True)]
+        found += [(ends, claim)] if all(a <= b for a, b in ends) else []
+    return found
+
+
+def nearest(q: Fraction, dtype: str) -> Fraction:
+    """The float that an input whose ends are one number is; of two that are as near, the even one."""
+    code, whole = ("<f", "<i") if dtype == "f32" else ("<d", "<q")
+    bits = struct.unpack(whole, struct.pack(code, abs(float(q))))[0]
+    near = [(Fraction(struct.unpack(code, struct.pack(whole, b))[0]), b) for b in (bits - 1, bits, bits + 1) if b >= 0]
+    return (-1 if q < 0 else 1) * min(near, key=lambda v: (abs(v[0] - abs(q)), v[1] % 2))[0]
