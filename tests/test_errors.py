@@ -949,6 +949,7 @@ def test_nothing_else_is_raised() -> None:
                     "cannot_derive",
                     "missing",
                     *("refuse", "refusal"),
+                    *("Unproven", "Refuted"),  # which ln.verify catches itself
                     "damaged",
                     "gone",
                     "SystemExit",

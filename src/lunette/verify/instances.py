@@ -70,19 +70,19 @@ def read_list(path: Path, root: Path | None, **options: Any) -> list[Instance]:
     try:
         rows = [r for r in csv.reader(path.read_text(encoding="utf-8").splitlines()) if any(c.strip() for c in r)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise _refusal("VI1", "a CSV file", f"{path} ({error})", "One instance in a line.") from None
+        raise refusal("VI1", "a CSV file", f"{path} ({error})", "One instance in a line.") from None
     for at, row in enumerate(rows):
         cells = [c.strip() for c in row]
         if len(cells) < 2 or (at == 0 and cells[0].lower() in ("net", "onnx", "network")):
             if at == 0 and len(cells) >= 2:
                 continue
-            raise _refusal("VI1", "net,spec,seconds in every line", shown(row), f"See line {at + 1} of {path.name}.")
+            raise refusal("VI1", "net,spec,seconds in every line", shown(row), f"See line {at + 1} of {path.name}.")
         try:
             seconds = float(cells[2]) if len(cells) > 2 and cells[2] else 60.0
         except ValueError:
             seconds = 0.0
         if not 0 < seconds < 1e9:
-            raise _refusal("VI3", "seconds > 0", shown(cells[2]), f"See line {at + 1} of {path.name}.")
+            raise refusal("VI3", "seconds > 0", shown(cells[2]), f"See line {at + 1} of {path.name}.")
         net, spec = (_find(c, path, root) for c in cells[:2])
         found.append(Instance(str(net), str(spec), seconds, named=(cells[0], cells[1]), **options))
     return found
@@ -99,7 +99,7 @@ def _find(name: str, listed: Path, root: Path | None) -> Path:
     if len(found) == 1:
         return found[0]
     got = f"{name} nowhere below {base}" if not found else f"{name}, and {len(found)} files of that name"
-    raise _refusal("VI2", "a file that the list names", got, "Pass --root DIR with the folder that has it.")
+    raise refusal("VI2", "a file that the list names", got, "Pass --root DIR with the folder that has it.")
 
 
 @lru_cache(maxsize=8)
@@ -107,7 +107,8 @@ def _files(base: str) -> tuple[Path, ...]:
     return tuple(p for p in Path(base).rglob("*") if p.is_file())
 
 
-def _refusal(rule: str, need: str, got: str, hint: str) -> ArgumentError:
+def refusal(rule: str, need: str, got: str, hint: str) -> ArgumentError:
+    """Signed."""
     return ArgumentError(rule, need, got, hint, who="verify")
 
 

@@ -18,7 +18,7 @@ the property. So "and" of two properties joins their lists, "or" pairs their cas
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -204,8 +204,9 @@ def _rational(value: Any) -> Fraction:
         return Fraction(number)
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
         hint = "Ints, floats, Fractions, or decimals as strings."
-        error: Callable[..., Exception] = ArgumentError if isinstance(number, float | str) else DTypeError
-        raise error("PR2", "finite numbers", shown(value), hint, who="Property") from None
+        if isinstance(number, float | str):
+            raise ArgumentError("PR2", "finite numbers", shown(value), hint, who="Property") from None
+        raise DTypeError("PR2", "finite numbers", shown(value), hint, who="Property") from None
 
 
 def _flat(inputs: Any) -> list[Any]:
