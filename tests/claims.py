@@ -97,7 +97,8 @@ def of_one_convolution(network: ln.Graph, lo: Array, hi: Array, dtype: Any) -> E
         raise NotImplementedError("one operator only")
     assert operators[0].kind is not None
     options = dict(zip(options_of(operators[0].kind), operators[0].options, strict=True))
-    w, *b = (network.nodes[i].value for i in operators[0].inputs[1:] if i is not None)
+    weights: list[Any] = [network.nodes[i].value for i in operators[0].inputs[1:] if i is not None]
+    w, *b = weights
     up, down, *b = (None if a is None else a.astype(dtype) for a in (np.maximum(w, 0), np.minimum(w, 0), *b))
     ends = ((a.astype(dtype), c.astype(dtype)) for a, c in ((lo, hi), (hi, lo)))
     least, most = (ln.conv(a, up, *b, **options) + ln.conv(c, down, **options) for a, c in ends)

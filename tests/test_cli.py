@@ -150,7 +150,9 @@ def test_the_picture_is_an_svg_with_one_panel_per_window(tmp_path: Path) -> None
     run("explain", "avg_pool", "--shape", "4,5", "--kernel", "2,3", "--padding", "0:1,1:1", "--svg", str(target))
     root = ET.fromstring(target.read_text())
     texts = [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert [t for t in texts if t.startswith("o=(")] == [f"o=({i}, {j})  1/6" for i in range(2) for j in range(2)]
+    assert [t for t in texts if t.startswith("o=(")] == [
+        f"o=({i}, {j}), divided by 6" for i in range(2) for j in range(2)
+    ]
 
 
 def test_the_picture_of_a_solid_says_that_strips_are_axes() -> None:

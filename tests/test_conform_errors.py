@@ -16,6 +16,7 @@ from lunette.conform.allowance import how_far
 from lunette.conform.backends.lunette import Lunette
 from lunette.conform.cluster import Cluster, remote
 from lunette.conform.known import read
+from lunette.conform.module import as_module
 from lunette.conform.report.words import VERSION
 from lunette.conform.result import Batch
 from lunette.conform.run import run
@@ -179,6 +180,19 @@ def test_u1_a_value_is_decided() -> None:
     assert caught.value.who == "lp_pool"
     g = np.array([[1.0, 0, 0, -5]])  # nearest to what is not told from zero is zero
     assert ln.lp_pool_vjp((x,), g, **options)[0][0, 3] == 0
+
+
+def test_v11_a_network_is_one_that_torch_can_say() -> None:
+    pytest.importorskip("torch")
+    x = np.zeros((1, 1, 4), np.float32)
+    with pytest.raises(ln.ArgumentError) as caught:
+        as_module(ln.trace(ln.exp, x))
+    assert (
+        str(caught.value)
+        == "as_module [V11] needs operators among relu, add, matmul, reshape; got exp. It is left out."
+    )
+    with pytest.raises(ln.ArgumentError, match=r"V11\] needs avg_pool as torch has it; got"):
+        as_module(ln.trace(lambda x: ln.avg_pool(x, (2,), dilation=2), x))
 
 
 def test_v10_exponentials_have_a_rule_of_how_far_they_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import lunette as ln
 from lunette.conform import worker
+from lunette.conform.ask import close_nurseries
 from lunette.conform.backends import find
 from lunette.conform.backends.backend import register
 from lunette.conform.backends.function import Imported
@@ -29,7 +30,8 @@ def test_a_journal_belongs_to_what_was_measured(tmp_path: Path, monkeypatch: pyt
         source.write_text(f"import lunette as ln\ndef pool(x, keepdims, spatial):\n    {text}\n")
         sys.modules.pop("kernel_of_mine", None)
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        register(Imported(name))  # as in a process of its own
+        close_nurseries()  # as in a process of its own
+        register(Imported(name))
         return run(name, cases=30, journal=journal, pool=Here())
 
     right = "return ln.global_max_pool(x, keepdims=keepdims, spatial=spatial)"

@@ -85,6 +85,7 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
         "onnx": ["onnxruntime", "onnx-reference"],
         "openvino": ["openvino"],
         "tinygrad": ["tinygrad"],
+        "tensorflow": ["tensorflow", "keras"],
     }
 
 

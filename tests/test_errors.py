@@ -724,6 +724,11 @@ def test_c4_one_bias_per_channel() -> None:
         "conv (d=1) [C4] needs b.shape == (4,), one entry per out-channel; "
         "got b.shape=(3,). Leave b out for a bias of zero.",
     )
+    refused(
+        lambda: ln.conv(X, W, np.zeros((4, 1, 1))),
+        ln.ShapeError,
+        "conv (d=1) [C4] needs b.shape == (4,), one entry per out-channel; got b.shape=(4, 1, 1). Pass b.reshape(4).",
+    )
 
 
 def test_d1_dtypes_that_are_served() -> None:

@@ -1081,3 +1081,82 @@ def test_infinite_ends_meet_numbers_that_no_float_holds(huge: Any) -> None:
     assert exactly * exactly in square and square.hi == inf
     assert (line.lo, line.hi) == (-inf, inf)
     assert 2 * exactly in box - -huge and 1 in box / huge
+
+
+def test_boxes_of_tensors_give_boxes_of_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.arange(16.0).reshape(1, 1, 4, 4)
+    y = ln.max_pool(ln.Interval(x, x + 1), 2, arithmetic="interval")
+    assert y.lo.tolist() == [[[[5, 7], [13, 15]]]] and isinstance(y.hi, torch.Tensor) and y.shape == (1, 1, 2, 2)
+
+
+# ---- comforts
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 1e300), st.sampled_from(["float32", "float64"]))
+def test_a_box_around_an_array_holds_everything_that_near(x: float, eps: float, dtype: str) -> None:
+    with np.errstate(over="ignore"):
+        cells = np.array([x], dtype)
+    if not np.isfinite(cells).all():
+        return
+    box = ln.Interval.around(cells, eps)
+    middle = Fraction(float(cells[0]))
+    for edge in (middle - Fraction(eps), middle + Fraction(eps)):
+        assert (box.lo[0] == -inf or Fraction(float(box.lo[0])) <= edge) and box.lo.dtype == dtype
+        assert box.hi[0] == inf or edge <= Fraction(float(box.hi[0]))
+    within = ln.Interval.around(cells, eps, clip=(0.1, 0.9))
+    for inside in (Fraction(0.1), Fraction(0.5), Fraction(0.9)):
+        if middle - Fraction(eps) <= inside <= middle + Fraction(eps):
+            assert Fraction(float(within.lo[0])) <= inside <= Fraction(float(within.hi[0]))
+
+
+@given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=2), st.sampled_from(["float32", "float64"]))
+def test_the_width_is_never_less_than_it_is_and_the_middle_is_inside(ends: list[float], dtype: str) -> None:
+    with np.errstate(over="ignore"):
+        lo, hi = np.sort(np.array(ends, dtype))
+    box = ln.Interval(np.array([lo]), np.array([hi]))
+    assert box.mid[0] in box[0] and box.mid.dtype == dtype
+    if np.isfinite([lo, hi]).all():
+        exact = Fraction(float(hi)) - Fraction(float(lo))
+        assert box.width[0] == inf or Fraction(float(box.width[0])) >= exact
+        below = np.nextafter(box.width[0], np.asarray(-inf, dtype))
+        assert box.width[0] in (0, inf) or Fraction(float(below)) < exact  # and no more than the next float
+
+
+def test_comparisons_of_boxes_have_three_answers() -> None:
+    box = ln.Interval(np.array([1.0, -1.0, -2.0, 0.0]), np.array([2.0, 1.0, -1.0, 0.0]))
+    words = {"gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal}
+    for word, how in words.items():
+        every = [how(np.linspace(lo, hi, 5), 0) for lo, hi in zip(box.lo, box.hi, strict=True)]
+        np.testing.assert_array_equal(getattr(box, f"certainly_{word}")(0), [e.all() for e in every])
+        np.testing.assert_array_equal(getattr(box, f"possibly_{word}")(0), [e.any() for e in every])
+    assert ln.Interval(1, 3).certainly_gt(ln.Interval(0, Fraction(1, 2))) is True
+    tenth = np.array([0.1], np.float32)  # above 0.1, which is no float32
+    assert ln.Interval(tenth, tenth).certainly_gt(0.1).all()
+    with pytest.raises(ln.ArgumentError, match=r"N4.*certainly_gt"):
+        _ = box > 0
+    with pytest.raises(ln.ArgumentError, match=r"N4.*certainly_lt"):
+        _ = box < 0
+
+
+def test_the_glue_are_methods_of_boxes() -> None:
+    box = ln.Interval(np.array([[-1.0, 2.0]]), np.array([[0.5, 3.0]]))
+    w = np.array([[1.0, 2.0], [-1.0, 0.0]])
+    assert box @ w == ln.matmul(box, w) and w @ box.reshape((2, 1)) == ln.matmul(w, ln.reshape(box, (2, 1)))
+    assert box.relu() == ln.relu(box) and box.exp() == ln.exp(box) and abs(box) == ln.abs(box)
+    assert box.sum() == ln.sum(box) and box.mean((0,)) == ln.mean(box, (0,)) and box.transpose() == ln.transpose(box)
+    assert {"reshape", "softmax", "lo"} <= set(dir(box)) and not hasattr(box, "max_pool")
+
+
+def test_boxes_show_themselves_in_a_notebook() -> None:
+    box = ln.Interval.around(np.zeros((2, 3, 20, 20), np.float32), 0.5)
+    page = box._repr_html_()
+    assert page.count("<td") == 64 and "[-0.5, 0.5]" in page and len(page) < 20_000
+    assert "<td" not in ln.Interval(np.zeros((0, 3)))._repr_html_() and "Interval" in ln.Interval(1, 2)._repr_html_()
+    hostile = ln.Interval(np.array([-inf, 0.0, 1e308]), np.array([inf, inf, 1.7e308]))._repr_html_()
+    assert "nan" not in hostile
+
+
+def test_a_distance_is_not_negative() -> None:
+    with pytest.raises(ln.ArgumentError, match=r"N4.*eps >= 0"):
+        ln.Interval.around(np.zeros(2), -0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from decimal import Decimal
 from fractions import Fraction
@@ -277,3 +278,41 @@ def test_second_derivatives_of_a_norm_of_zeros_are_zero() -> None:
 
         for once in (lambda x, t=t, f=norm: ln.jvp(f, (x,), (t,))[1], lambda x, g=g, f=norm: ln.vjp(f, x)[1](g)[0]):
             assert all(v == 0 for v in ln.jvp(once, (x,), (t,))[1].flat)
+
+
+# ---- classes that JAX knows
+
+
+def test_registered_dataclasses_are_structures_of_arguments() -> None:
+    jax = pytest.importorskip("jax")
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Weights:
+        w: Any
+        b: Any
+        stride: int = dataclasses.field(metadata={"static": True}, default=1)
+
+    def loss(p: Weights, x: Any) -> Any:
+        return ln.sum(ln.relu(ln.conv(x, p.w, p.b, stride=p.stride)))
+
+    rng = np.random.default_rng(0)
+    x, fast = rng.standard_normal((1, 1, 9)), ln.jit(loss)
+    for stride in (1, 2):
+        p = Weights(rng.standard_normal((2, 1, 3)), np.zeros(2), stride)
+        assert fast(p, x) == loss(p, x)
+        gradient = ln.grad(loss)(p, x)
+        again = ln.jit(ln.grad(loss))(p, x)
+        assert isinstance(gradient, Weights) and gradient.stride == stride and isinstance(again, Weights)
+        np.testing.assert_array_equal(gradient.w, again.w)
+        plain = ln.grad(lambda w, s=stride, q=p: ln.sum(ln.relu(ln.conv(x, w, q.b, stride=s))))(p.w)
+        np.testing.assert_array_equal(gradient.w, plain)
+    assert len(fast.programs) == 2  # what is static is part of the structure
+
+
+def test_equinox_modules_are_structures_of_arguments() -> None:
+    jax, eqx = pytest.importorskip("jax"), pytest.importorskip("equinox")
+    layer = eqx.nn.Conv1d(1, 2, 3, key=jax.random.key(0))
+    x = np.ones((1, 1, 5), np.float32)
+    gradient = ln.grad(lambda m: ln.sum(ln.conv(x, m.weight, ln.reshape(m.bias, (2,)))))(layer)
+    assert type(gradient) is type(layer) and np.asarray(gradient.weight).shape == (2, 1, 3)

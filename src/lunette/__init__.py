@@ -19,6 +19,10 @@ from lunette.arithmetic.error import ulps as ulps
 from lunette.array import jvp_of as _jvp_of
 from lunette.array import output_shape as output_shape
 from lunette.array import vjp_of as _vjp_of
+from lunette.certificate.certificate import Certificate as Certificate
+from lunette.certificate.certificate import CertificateError as CertificateError
+from lunette.certificate.certificate import Checked as Checked
+from lunette.certificate.certificate import check as check
 from lunette.dialects import diff as diff
 from lunette.errors import ArgumentError as ArgumentError
 from lunette.errors import DTypeError as DTypeError
@@ -96,6 +100,9 @@ from lunette.relax.bounds import bounds as bounds
 from lunette.relax.result import Bounds as Bounds
 from lunette.threads import get_num_threads as get_num_threads
 from lunette.threads import set_num_threads as set_num_threads
+from lunette.verify.property import Property as Property
+from lunette.verify.result import Verdict as Verdict
+from lunette.verify.verify import verify as verify
 
 if _typing.TYPE_CHECKING:
     from lunette.conform.run import conform as conform
@@ -159,6 +166,9 @@ global_max_pool_jvp, global_max_pool_vjp = (
 __all__ = [
     "ArgumentError",
     "Bounds",
+    "Certificate",
+    "CertificateError",
+    "Checked",
     "DTypeError",
     "Dual",
     "Explanation",
@@ -166,9 +176,11 @@ __all__ = [
     "Interval",
     "LunetteError",
     "Program",
+    "Property",
     "ShapeError",
     "UndecidedError",
     "Var",
+    "Verdict",
     "__version__",
     "abs",
     "adaptive_avg_pool",
@@ -184,6 +196,7 @@ __all__ = [
     "batch_norm",
     "bounds",
     "broadcast_to",
+    "check",
     "concat",
     "conform",
     "conv",
@@ -260,5 +273,6 @@ __all__ = [
     "transpose",
     "ulps",
     "value_and_grad",
+    "verify",
     "vjp",
 ]

@@ -25,6 +25,10 @@ from lunette._native import instruction_set as instruction_set
 from lunette.arithmetic.error import error_bound as error_bound
 from lunette.arithmetic.error import ulps as ulps
 from lunette.array import output_shape as output_shape
+from lunette.certificate.certificate import Certificate as Certificate
+from lunette.certificate.certificate import CertificateError as CertificateError
+from lunette.certificate.certificate import Checked as Checked
+from lunette.certificate.certificate import check as check
 from lunette.dialects import diff as diff
 from lunette.errors import ArgumentError as ArgumentError
 from lunette.errors import DTypeError as DTypeError
@@ -52,6 +56,9 @@ from lunette.relax.bounds import bounds as bounds
 from lunette.relax.result import Bounds as Bounds
 from lunette.threads import get_num_threads as get_num_threads
 from lunette.threads import set_num_threads as set_num_threads
+from lunette.verify.property import Property as Property
+from lunette.verify.result import Verdict as Verdict
+from lunette.verify.verify import verify as verify
 from lunette.conform.run import conform as conform
 from lunette.torch.read import from_torch as from_torch
 
@@ -696,4 +703,4 @@ def transpose(x: _A, axes: Sequence[int] | None = None) -> _A: ...
 @overload
 def transpose(x: _Numbers, axes: Sequence[int] | None = None) -> npt.NDArray[Any]: ...
 
-__all__ = ['ArgumentError', 'Bounds', 'DTypeError', 'Dual', 'Explanation', 'Graph', 'Interval', 'LunetteError', 'Program', 'ShapeError', 'UndecidedError', 'Var', '__version__', 'abs', 'adaptive_avg_pool', 'adaptive_avg_pool_jvp', 'adaptive_avg_pool_vjp', 'adaptive_max_pool', 'adaptive_max_pool_jvp', 'adaptive_max_pool_vjp', 'add', 'avg_pool', 'avg_pool_jvp', 'avg_pool_vjp', 'batch_norm', 'bounds', 'broadcast_to', 'concat', 'conform', 'conv', 'conv_jvp', 'conv_transpose', 'conv_transpose_jvp', 'conv_transpose_vjp', 'conv_vjp', 'cross_entropy', 'diff', 'div', 'erf', 'error_bound', 'exp', 'explain', 'flatten', 'floor', 'from_onnx', 'from_torch', 'get_num_threads', 'global_avg_pool', 'global_avg_pool_jvp', 'global_avg_pool_vjp', 'global_max_pool', 'global_max_pool_jvp', 'global_max_pool_vjp', 'grad', 'instruction_set', 'jit', 'jvp', 'leaky_relu', 'linear', 'load', 'log', 'log_softmax', 'lp_pool', 'lp_pool_jvp', 'lp_pool_vjp', 'matmul', 'max', 'max_pool', 'max_pool_jvp', 'max_pool_vjp', 'maximum', 'mean', 'minimum', 'mse', 'mul', 'neg', 'one_hot', 'output_shape', 'pad', 'pow', 'power', 'relu', 'reshape', 'rules', 'set_num_threads', 'sigmoid', 'slice', 'smooth_max_pool', 'smooth_max_pool_jvp', 'smooth_max_pool_vjp', 'softmax', 'spec', 'sqrt', 'stop_gradient', 'sub', 'sum', 'take', 'tanh', 'to_onnx', 'trace', 'transpose', 'ulps', 'value_and_grad', 'vjp']
+__all__ = ['ArgumentError', 'Bounds', 'Certificate', 'CertificateError', 'Checked', 'DTypeError', 'Dual', 'Explanation', 'Graph', 'Interval', 'LunetteError', 'Program', 'Property', 'ShapeError', 'UndecidedError', 'Var', 'Verdict', '__version__', 'abs', 'adaptive_avg_pool', 'adaptive_avg_pool_jvp', 'adaptive_avg_pool_vjp', 'adaptive_max_pool', 'adaptive_max_pool_jvp', 'adaptive_max_pool_vjp', 'add', 'avg_pool', 'avg_pool_jvp', 'avg_pool_vjp', 'batch_norm', 'bounds', 'broadcast_to', 'check', 'concat', 'conform', 'conv', 'conv_jvp', 'conv_transpose', 'conv_transpose_jvp', 'conv_transpose_vjp', 'conv_vjp', 'cross_entropy', 'diff', 'div', 'erf', 'error_bound', 'exp', 'explain', 'flatten', 'floor', 'from_onnx', 'from_torch', 'get_num_threads', 'global_avg_pool', 'global_avg_pool_jvp', 'global_avg_pool_vjp', 'global_max_pool', 'global_max_pool_jvp', 'global_max_pool_vjp', 'grad', 'instruction_set', 'jit', 'jvp', 'leaky_relu', 'linear', 'load', 'log', 'log_softmax', 'lp_pool', 'lp_pool_jvp', 'lp_pool_vjp', 'matmul', 'max', 'max_pool', 'max_pool_jvp', 'max_pool_vjp', 'maximum', 'mean', 'minimum', 'mse', 'mul', 'neg', 'one_hot', 'output_shape', 'pad', 'pow', 'power', 'relu', 'reshape', 'rules', 'set_num_threads', 'sigmoid', 'slice', 'smooth_max_pool', 'smooth_max_pool_jvp', 'smooth_max_pool_vjp', 'softmax', 'spec', 'sqrt', 'stop_gradient', 'sub', 'sum', 'take', 'tanh', 'to_onnx', 'trace', 'transpose', 'ulps', 'value_and_grad', 'verify', 'vjp']

@@ -23,10 +23,12 @@ from lunette.conform.command import conform, diff
 from lunette.errors import error_context, meant
 from lunette.number import Array
 from lunette.onnx.bounds_command import bounds_command
+from lunette.onnx.check_command import check_command
 from lunette.onnx.command import GRAPH, SHAPES, import_model, read_graph, stem_of
 from lunette.op import parameters_of
 from lunette.ops import ALL
 from lunette.threads import MOST_THREADS
+from lunette.verify.command import verify_command
 
 app = typer.Typer(
     help="The spatial operators of neural networks, defined exactly: look inside them, and try them.",
@@ -38,6 +40,8 @@ app.command()(conform)
 app.command()(diff)
 app.command("import")(import_model)
 app.command("bounds")(bounds_command)
+app.command("verify")(verify_command)
+app.command("check")(check_command)
 out = Console()
 BACKENDS = ("torch", "jax", "onnx", "onnxruntime", "openvino", "tinygrad", "sympy")
 
@@ -113,7 +117,9 @@ def explain(
     ceil_mode: Annotated[bool, typer.Option("--ceil-mode", help="keep a last window that hangs over")] = False,
     exclude_pad: Annotated[bool, typer.Option("--exclude-pad", help="averages do not count padding")] = False,
     divisor: Annotated[float | None, typer.Option(help="what averages divide by")] = None,
+    at: Annotated[str | None, typer.Option(help="only this output cell: 2 or 2,3")] = None,
     svg: Annotated[Path | None, typer.Option(help="also write a picture here")] = None,
+    html: Annotated[Path | None, typer.Option(help="also write a page to hover over here")] = None,
 ) -> None:
     """Print which input cells every output cell reads, which are padding, which overhang, and the divisor.
 
@@ -135,7 +141,7 @@ def explain(
     arguments = {name: value for name, value in given.items() if value is not None}
     try:
         _check_options(op, arguments, given)
-        explanation = ln.explain(op, _ints(shape, "shape"), **arguments)
+        explanation = ln.explain(op, _ints(shape, "shape"), at=_ints(at, "at"), **arguments)
     except ln.LunetteError as error:
         if error.rule == "W5":  # how paddings are written is another matter here
             error.hint = "Write 1, or 1,2 for each axis, or 1:2,0:0 for lo:hi pairs."
@@ -144,6 +150,9 @@ def explain(
     if svg is not None:
         svg.write_text(explanation.to_svg())
         out.print(f"wrote {svg}", soft_wrap=True)
+    if html is not None:
+        explanation.to_html(html)
+        out.print(f"wrote {html}", soft_wrap=True)
 
 
 def _check_svg(path: Path | None, option: str) -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import islice, product
 from math import prod
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from lunette import spec
 from lunette.array import lookup, resolve_named
-from lunette.errors import ArgumentError, ShapeError, error_context
+from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, shown
+from lunette.number import Array
 from lunette.ops import Windowed
+from lunette.page import Section, page
+from lunette.pictures import MEANINGS, OVERHANG, PADDING, READ, STYLE, UNREAD, Cell, Panel, grids, short, svg
 from lunette.window import Axis, Geometry, Shape, Window, axes_told, integer, is_sequence, taps
 
 MOST_CELLS, MOST_ROWS, MOST_PANELS = 48, 40, 36
-READ, PADDING, OVERHANG, UNREAD = "■", "p", ">", "·"
-COLOURS = {READ: "#2f6fdf", PADDING: "#f0b429", OVERHANG: "#d64545", UNREAD: "#ffffff"}
-MEANINGS = {READ: "reads", PADDING: "padding", OVERHANG: "overhang", UNREAD: "not read"}
+MOST_SHARES = 40_000
+"""Input cells times output cells up to which all shares of derivatives are found for a page."""
 NOTE = "d={d}: a strip is one axis of a window, and the window reads every combination of one cell per axis."
 
 
@@ -95,12 +101,35 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True)
+class Values:
+    """One plane of data, what the operator makes of it, and how to ask for its derivatives."""
+
+    x: Array
+    y: Array | None
+    name: str
+    options: dict[str, Any]
+
+    def shares(self, o: Shape) -> list[tuple[Shape, Any]]:
+        """The input cells that get a share of the cotangent of output cell o: the VJP of the specification, exactly."""
+        if self.y is None:
+            return []
+        g = np.zeros((1, *self.y.shape), object)
+        g[(0, *o)] = 1
+        back = getattr(spec, f"{self.name}_vjp")((self.x[None],), g, **self.options)[0][0]
+        return [(at, back[at]) for at in np.ndindex(*back.shape) if back[at] != 0]
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """Print it for text; `to_svg()` for a picture. Notebooks show the picture by themselves."""
+    """Print it for text; `to_svg()` for a picture, `to_html()` for a page. Notebooks show the picture by themselves."""
 
     op: Windowed
     window: Window
     space: Shape
+    at: Shape | None = field(default=None, kw_only=True)
+    """The one output cell that is shown, or None for all of them."""
+    values: Values | None = field(default=None, kw_only=True)
+    """The data, if they were given."""
 
     @property
     def out(self) -> Shape:
@@ -130,13 +159,13 @@ class Explanation:
         for at, strip in enumerate(self.strips):
             yield ""
             yield f"axis {at}: {strip.axis}"
-            yield from self._axis_lines(strip)
+            yield from self._axis_lines(strip, at)
         if self.window.d != 1:
             yield ""
             yield from self._cell_lines()
 
-    def _axis_lines(self, strip: Strip) -> Iterator[str]:
-        shown = range(min(strip.m, MOST_ROWS))
+    def _axis_lines(self, strip: Strip, axis: int = 0) -> Iterator[str]:
+        shown = range(min(strip.m, MOST_ROWS)) if self.at is None else range(self.at[axis], self.at[axis] + 1)
         if strip.is_long:
             yield f"  a row shows {MOST_CELLS} of {strip.stop - strip.start} cells, from the one named in front"
             width = max((len(f"{strip.cells(o).start}") for o in shown), default=1)
@@ -145,13 +174,29 @@ class Explanation:
                 before, after = ("... " if cells.start > strip.start else "    ", " ..." * (cells.stop < strip.stop))
                 yield f"  o={o:<4} {cells.start:>{width}}: {before}{strip.marks(o)}{after:<4}   {self._words(o, strip)}"
         else:
-            width = max((len(f"{i}") for i in strip.cells(0) if 0 <= i < strip.n), default=1)
+            numbers = self._row() if self.window.d == 1 else []
+            width = max((len(f"{i}") for i in (*numbers, *range(strip.n)[-1:])), default=1)
             yield "  input  " + " ".join(f"{i if 0 <= i < strip.n else '':>{width}}" for i in strip.cells(0))
+            if numbers:
+                row = " ".join(f"{numbers[i] if 0 <= i < strip.n else '':>{width}}" for i in strip.cells(0))
+                yield f"  x      {row}"
             for o in shown:
                 marks = " ".join(f"{mark:>{width}}" for mark in strip.marks(o))
                 yield f"  o={o:<4} {marks}   {self._words(o, strip)}"
-        if strip.m > MOST_ROWS:
+        if strip.m > MOST_ROWS and self.at is None:
             yield f"  ... and {strip.m - MOST_ROWS} more output cells"
+
+    def _row(self) -> list[str]:
+        return [] if self.values is None else [short(v) for v in self.values.x]
+
+    def _told(self, o: Shape) -> list[str]:
+        """The value of an output cell, and who gets which share of its cotangent."""
+        if self.values is None or self.values.y is None:
+            return []
+        shares = [f"{_at(at)}: {short(v) if isinstance(v, float) else v}" for at, v in self.values.shares(o)]
+        more = [f"... {len(shares) - 8} more"] if len(shares) > 8 else []
+        given = ", ".join([*shares[:8], *more]) or "nobody"
+        return [f"y = {short(self.values.y[o])}", f"of g gets {given}"]
 
     def _words(self, o: int, strip: Strip) -> str:
         _, padding, overhang = strip.counts(o)
@@ -160,86 +205,67 @@ class Explanation:
         words += [f"{overhang} overhang"] if overhang else []
         if self.window.d == 1 and (divisor := self.divisor((o,))) is not None:
             words.append(f"divisor {divisor}")
-        return "; ".join(words)
+        return "; ".join([*words, *(self._told((o,)) if self.window.d == 1 else [])])
 
     def _cell_lines(self) -> Iterator[str]:
         yield "output cell: the input cells it reads, axis by axis"
-        cells = product(*(range(m) for m in self.out))
+        cells = product(*(range(m) for m in self.out)) if self.at is None else iter([self.at])
         for o in islice(cells, MOST_ROWS):
             reads = " x ".join(f"{{{s.pairs(p)}}}" for s, p in zip(self.strips, o, strict=True)) or "the one cell"
             divisor = self.divisor(o)
-            yield f"  o={o}: {reads}" + ("" if divisor is None else f"; divisor {divisor}")
-        if prod(self.out) > MOST_ROWS:
+            words = [reads, *([] if divisor is None else [f"divisor {divisor}"]), *self._told(o)]
+            yield f"  o={o}: {'; '.join(words)}"
+        if prod(self.out) > MOST_ROWS and self.at is None:
             yield f"  ... and {prod(self.out) - MOST_ROWS} more output cells"
 
     # ---- picture
 
-    def to_svg(self) -> str:
-        """A picture that needs nothing but a viewer: every window of a plane, or of each axis, in its own panel."""
-        panels = list(islice(self._panels(), MOST_PANELS))
-        size, gap = 16, 34
+    def to_svg(self, width: int = 1140) -> str:
+        """A picture that needs nothing but a viewer: every window of a plane, or of each axis, in its own panel.
+
+        Panels wrap at the width, in pixels; with data, cells have numbers in them as long as these can be read. It
+        weighs less than 200 KB, whatever the size: the title says how many windows fit.
+        """
         note = "" if self.window.d in (1, 2) else NOTE.format(d=self.window.d)
-        top = 94 if note else 74
-        # A title may be wider than its panel: 7 pixels hold a letter of this size.
-        across = max((max(len(rows[0]) * size, len(title) * 7) for title, rows in panels), default=1) + gap
-        down = max((len(rows) for _, rows in panels), default=1) * size + gap
-        columns = max(1, min(len(panels), 1120 // across))
-        height = top + -(-len(panels) // columns) * down + 10
-        width = max(columns * across + 20, 560)
-        parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-            f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
-            f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-            f'<text x="14" y="24" font-size="15" font-weight="bold">{escape(self._title())}</text>',
-        ]
-        for at, (mark, meaning) in enumerate(MEANINGS.items()):
-            parts.append(_square(14 + 110 * at, 38, COLOURS[mark], data=mark != UNREAD))
-            parts.append(f'<text x="{34 + 110 * at}" y="50">{meaning}</text>')
-        if note:
-            parts.append(f'<text x="14" y="74" fill="#444">{escape(note)}</text>')
-        for at, (title, rows) in enumerate(panels):
-            x, y = 14 + at % columns * across, top + at // columns * down
-            parts.append(f'<text x="{x}" y="{y + 12}" fill="#444">{escape(title)}</text>')
-            for r, row in enumerate(rows):
-                for c, (mark, in_data) in enumerate(row):
-                    parts.append(_square(x + c * size, y + 18 + r * size, COLOURS[mark], data=in_data))
-        return "\n".join([*parts, "</svg>"])
+        title = f"{self.op.name}: {self.space} -> {self.out}"
+        return svg(title, note, self._panels(), integer("width", width), MOST_PANELS)
 
-    _repr_svg_ = to_svg
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
 
-    def _title(self) -> str:
-        more = sum(1 for _ in islice(self._panels(), MOST_PANELS + 1)) > MOST_PANELS
-        words = f" (first {MOST_PANELS} {'windows' if self.window.d in (1, 2) else 'strips'})" if more else ""
-        return f"{self.op.name}: {self.space} -> {self.out}{words}"
-
-    def _panels(self) -> Iterator[tuple[str, list[list[tuple[str, bool]]]]]:
-        """(title, rows of (mark, whether the cell belongs to the input))."""
+    def _panels(self) -> Iterator[Panel]:
         if self.window.d == 2:
             vertical, horizontal = self.strips
-            for cell in product(range(vertical.m), range(horizontal.m)):
-                divisor = self.divisor(cell)
-                title = f"o={cell}" + ("" if divisor is None else f"  1/{divisor}") + self._place(cell)
-                down, across = vertical.marks(cell[0]), horizontal.marks(cell[1])
-                yield (
-                    title,
+            for o in product(range(vertical.m), range(horizontal.m)):
+                if self.at is not None and o != self.at:
+                    continue
+                rows = [
                     [
-                        [
-                            (_both(a, b), 0 <= i < vertical.n and 0 <= j < horizontal.n)
-                            for b, j in zip(across, horizontal.cells(cell[1]), strict=True)
-                        ]
-                        for a, i in zip(down, vertical.cells(cell[0]), strict=True)
-                    ],
-                )
+                        Cell(_both(a, b), 0 <= i < vertical.n and 0 <= j < horizontal.n, self._number((i, j)))
+                        for b, j in zip(horizontal.marks(o[1]), horizontal.cells(o[1]), strict=True)
+                    ]
+                    for a, i in zip(vertical.marks(o[0]), vertical.cells(o[0]), strict=True)
+                ]
+                yield Panel(f"o={o}{self._result(o)}{self._place(o)}", rows)
             return
-        for at, strip in enumerate(self.strips):
-            for o in range(strip.m):
-                title = f"o={o}" if self.window.d == 1 else f"axis {at}, o={o}"
-                if self.window.d == 1 and (divisor := self.divisor((o,))) is not None:
-                    title += f"  1/{divisor}"
+        for axis, strip in enumerate(self.strips):
+            for p in range(strip.m) if self.at is None else (self.at[axis],):
+                title = f"o={p}{self._result((p,))}" if self.window.d == 1 else f"axis {axis}, o={p}"
                 if strip.is_long:
-                    title += f"  from cell {strip.cells(o).start}"
-                row = [(mark, 0 <= i < strip.n) for mark, i in zip(strip.marks(o), strip.cells(o), strict=True)]
-                yield title, [row]
+                    title += f"  from cell {strip.cells(p).start}"
+                found = zip(strip.marks(p), strip.cells(p), strict=True)
+                row = [Cell(m, 0 <= i < strip.n, self._number((i,)) if self.window.d == 1 else "") for m, i in found]
+                yield Panel(title, [row])
+
+    def _number(self, i: Shape) -> str:
+        """The data in an input cell, if there are any and it is one."""
+        inside = all(0 <= p < n for p, n in zip(i, self.space, strict=True))
+        return short(self.values.x[i]) if self.values is not None and inside else ""
+
+    def _result(self, o: Shape) -> str:
+        divisor = self.divisor(o)
+        value = "" if self.values is None or self.values.y is None else f", y = {short(self.values.y[o])}"
+        return ("" if divisor is None else f", divided by {divisor}") + value
 
     def _place(self, o: Shape) -> str:
         """Where a panel begins, if it does not show all cells."""
@@ -247,22 +273,77 @@ class Explanation:
             return ""
         return f"  from cell {tuple(s.cells(p).start for s, p in zip(self.strips, o, strict=True))}"
 
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A page that needs no network: hover over an output cell, and the window that it reads lights up.
+
+        It is written to `path` if that is given. Of more than two axes the first two are shown, at the first cells of
+        the others; of long axes the first cells.
+        """
+        strips = self.strips[:2]
+        rest, shown = (0,) * (self.window.d - len(strips)), [range(s.start, min(s.stop, s.start + 32)) for s in strips]
+        outs = [range(min(s.m, 32)) for s in strips]
+
+        def grid(ranges: list[range]) -> list[list[Shape]]:
+            rows, columns = (ranges + [range(1)] * 2)[:2] if len(ranges) > 1 else ([range(1), *ranges, range(1)])[:2]
+            return [[(r, c) if len(ranges) > 1 else (c,) * len(ranges) for c in columns] for r in rows]
+
+        def number(i: Shape) -> str:
+            inside = all(0 <= p < s.n for p, s in zip(i, strips, strict=True))
+            return (self._number((*i, *rest)) or " ") if inside else " "
+
+        def result(o: Shape) -> str:
+            return short(self.values.y[(*o, *rest)]) if self.values and self.values.y is not None else " "
+
+        def outside(i: Shape) -> bool:
+            return not all(0 <= p < s.n for p, s in zip(i, strips, strict=True))
+
+        few = prod(self.out) * prod(self.space) <= MOST_SHARES
+        told = {}
+        for o in product(*outs):
+            reads = " x ".join(f"{{{s.pairs(p)}}}" for s, p in zip(strips, o, strict=True)) or "the one cell"
+            divisor = self.divisor((*o, *rest))
+            words = [f"o={_at(o)} reads {reads}", *([] if divisor is None else [f"divided by {divisor}"])]
+            told[",".join(map(str, o))] = "; ".join([*words, *(self._told((*o, *rest)) if few else [])])
+        marks = [
+            ["".join(s._mark(p, i, i in _read(s, p)) for i in r) for p in m]
+            for s, r, m in zip(strips, shown, outs, strict=True)
+        ]
+        body = grids(
+            [r.start for r in shown],
+            marks,
+            [[(",".join(map(str, i)), number(i), outside(i)) for i in row] for row in grid(shown)],
+            [[(",".join(map(str, o)), result(o)) for o in row] for row in grid(outs)],
+            told,
+        )
+        intro = f"space {self.space} -> {self.out}; blue cells are read, amber is padding, red is overhang."
+        section = Section("windows", "Hover over an output cell", "", body)
+        text = page(self.op.name, intro, [], [section], "", style=STYLE)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+
+def _read(strip: Strip, o: int) -> range:
+    r = strip.axis.reach(o, strip.n)
+    return range(r.i, r.i + r.count * r.i_step, r.i_step)
+
+
+def _at(cell: Shape) -> str:
+    return str(cell[0]) if len(cell) == 1 else str(cell)
+
 
 def _both(a: str, b: str) -> str:
     """The mark of a cell of a plane, from the marks of its two coordinates."""
     return max(a, b, key=[READ, PADDING, OVERHANG, UNREAD].index)
 
 
-def _square(x: int, y: int, colour: str, *, data: bool) -> str:
-    stroke = "#555" if data else "#ccc"
-    return f'<rect x="{x}" y="{y}" width="15" height="15" fill="{colour}" stroke="{stroke}"/>'
-
-
-def explain(op: Any, shape: Any, **arguments: Any) -> Explanation:
+def explain(op: Any, shape: Any, *, at: Any = None, **arguments: Any) -> Explanation:
     """Which input cells every output cell reads, which are padding, which overhang, and the divisor.
 
     `op` is an operator's name or function, `shape` the spatial sizes of x (leading batch and channel axes are ignored
     where a tuple or `spatial` says how many axes are), `arguments` are the operator's; convolutions take `kernel` here.
+    `at` is the one output cell to show. An array in the place of the shape is data: its numbers stand in the cells (of
+    the first sample and channel), with the results, and who gets which share of a cotangent.
 
     >>> import lunette as ln
     >>> print(ln.explain("avg_pool", (5,), kernel=3, stride=2, padding=1))
@@ -274,9 +355,64 @@ def explain(op: Any, shape: Any, **arguments: Any) -> Explanation:
       o=0    p ■ ■ · · · ·   reads 0, 1; 1 padding; divisor 3
       o=1    · · ■ ■ ■ · ·   reads 1, 2, 3; divisor 3
       o=2    · · · · ■ ■ p   reads 3, 4; 1 padding; divisor 3
+    >>> import numpy as np
+    >>> print(ln.explain("max_pool", np.array([1, 7, 7, 2]), kernel=3, stride=1, at=0, ties="split"))
+    max_pool (d=1): space (4,) -> (2,)
+    ■ reads  p padding  > overhang  · not read
+    <BLANKLINE>
+    axis 0: Axis(kernel=3, stride=1, dilation=1, lo=0, hi=0, ceil=False)
+      input  0 1 2 3
+      x      1 7 7 2
+      o=0    ■ ■ ■ ·   reads 0, 1, 2; y = 7; of g gets 1: 1/2, 2: 1/2
     """
     with error_context("explain"):
-        return _explained(op, shape, dict(arguments))
+        x = None if not hasattr(shape, "shape") or not hasattr(shape, "dtype") else _plane(shape, arguments)
+        found = _explained(op, shape if x is None else x.shape, dict(arguments))
+        values = None if x is None else _values(found, x, lookup(op)[1], arguments)
+        return replace(found, at=None if at is None else _one_cell(at, found.out), values=values)
+
+
+def _plane(data: Any, options: dict[str, Any]) -> Array:
+    """One plane of an array: where nothing says how many axes are space, all of up to three, else all but two."""
+    cells = np.asarray(data)
+    if cells.dtype.kind not in "fiuO" or not cells.ndim:
+        raise DTypeError("D1", "an array of real numbers", f"dtype {cells.dtype}", "Or pass a shape.")
+    said = is_sequence(options.get("kernel", options.get("output_size"))) or options.get("spatial") is not None
+    d = axes_told(options, (1, *cells.shape), 1) if said else cells.ndim if cells.ndim < 4 else cells.ndim - 2
+    lead = cells.ndim - d
+    if lead < 0 or 0 in cells.shape[:lead]:
+        raise ShapeError("W3", f"{d} spatial axes with cells", f"shape {cells.shape}", "Pass one plane.")
+    return np.asarray(cells[(0,) * lead])
+
+
+def _values(found: Explanation, x: Array, kind: type[Windowed], options: dict[str, Any]) -> Values:
+    """Exactly, where the operator is rational; the result of a convolution is a matter of its weights."""
+    finite = x.dtype == object or x.dtype.kind in "iu" or bool(np.isfinite(x).all())
+    exact = kind.needs != "exp" and finite
+
+    def number(v: Any) -> Any:
+        return v if x.dtype == object else int(v) if x.dtype.kind in "iu" else Fraction(float(v)) if exact else float(v)
+
+    cells = np.empty(x.shape, object)
+    for at in np.ndindex(*x.shape):
+        cells[at] = number(x[at])
+    if kind.weighted:
+        return Values(cells, None, kind.name, {})
+    told = {**{n: v for n, v in options.items() if n != "return_indices"}, "spatial": x.ndim}
+    if prod(found.out) * prod(x.shape) > MOST_EXACT:
+        return Values(cells, None, kind.name, told)
+    return Values(cells, getattr(spec, kind.name)(cells[None], **told)[0], kind.name, told)
+
+
+MOST_EXACT = 2_000_000
+"""Input cells times output cells up to which results are shown."""
+
+
+def _one_cell(at: Any, out: Shape) -> Shape:
+    cell = tuple(integer("at", p) for p in (at if is_sequence(at) else (at,)))
+    if len(cell) != len(out) or not all(0 <= p < m for p, m in zip(cell, out, strict=False)):
+        raise ArgumentError("W3", f"an output cell of {out}", f"at={shown(at)}", "Count from 0, one number per axis.")
+    return cell
 
 
 def _explained(op: Any, shape: Any, options: dict[str, Any]) -> Explanation:

@@ -54,7 +54,7 @@ details{margin-top:14px}summary{cursor:pointer;color:var(--blue)}
 .window{margin:0 0 18px;overflow-x:auto}
 .window svg rect[fill="#ffffff"]{fill:var(--cell)}
 .window svg>rect:first-of-type{fill:none}.window svg text{fill:var(--ink)}
-.window svg rect[stroke="#ccc"]{stroke:var(--line)}.window svg rect[stroke="#555"]{stroke:var(--muted)}
+.window svg [stroke="#ccc"]{stroke:var(--line)}.window svg [stroke="#555"]{stroke:var(--muted)}
 .ln-graph .bg{fill:none}
 footer{color:var(--muted);font-size:13px;margin-top:28px}
 """
@@ -102,6 +102,23 @@ def page(
 def inline(svg: str) -> str:
     """A picture as part of a page, where its namespace goes without saying."""
     return svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)
+
+
+INSET: Final = "text-align:left;padding:2px 12px 2px 0;vertical-align:top"
+
+
+def inset(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for a notebook, which has its own style, light or dark: cells of HTML, styles inline."""
+    names = "".join(f'<th style="{INSET}">{escape(h)}</th>' for h in head)
+    lines = "".join(f"<tr>{''.join(f'<td style={chr(34)}{INSET}{chr(34)}>{c}</td>' for c in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def bar(start: float, length: float, colour: str = "#2f6fdf", width: int = 160) -> str:
+    """Part of a line as a bar: where it starts and how long it is, from 0 to 1."""
+    place = f"margin-left:{start * width:.1f}px;width:{max(length * width, 1.0):.1f}px"
+    inner = f'<div style="{place};height:9px;border-radius:3px;background:{colour}"></div>'
+    return f'<div style="width:{width}px;background:rgba(128,128,128,.15);border-radius:3px">{inner}</div>'
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:

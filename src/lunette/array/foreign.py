@@ -17,6 +17,7 @@ from lunette.number import (
     as_dtype,
     cells_of,
     check_fits,
+    is_masked,
     like,
 )
 
@@ -38,7 +39,7 @@ def to_numpy(x: object, name: str) -> Operand:
     if type(x) is np.ndarray and x.dtype in FLOAT and x.dtype.isnative:
         check_fits(x, name)
         return Operand(x)
-    if isinstance(x, np.ma.MaskedArray):
+    if is_masked(x):
         raise DTypeError(
             "D1", "a plain array", f"{name} as a masked array", f"Fill it first: {name}.filled(...).astype(np.float64)."
         )

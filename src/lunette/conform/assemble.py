@@ -18,11 +18,16 @@ from lunette.conform.ask import REPEATS, alone, nursery_of, patience, processors
 from lunette.conform.backends import Backend, find
 from lunette.conform.case import Case
 from lunette.conform.findings import finding
+from lunette.conform.fit import misfits
+from lunette.conform.generate import narrowed
 from lunette.conform.known import Known, read
 from lunette.conform.result import (
     FAILURES,
+    GRAVITY,
     UNJUDGED,
+    WRONG,
     Accuracy,
+    Batch,
     BatchResult,
     Cell,
     Finding,
@@ -30,6 +35,7 @@ from lunette.conform.result import (
     Report,
     Tightness,
     Verdict,
+    gravity,
 )
 from lunette.conform.shrink import shrink, weight, words
 from lunette.conform.worker import Died, Hung, Worker
@@ -53,15 +59,19 @@ def assemble(
     ordered = sorted(results, key=lambda r: (r.batch.op, r.batch.index))
     outcomes = [o for r in ordered for o in r.outcomes]
     accepted = read(backend) if known is None else tuple(known)
+    limits = next((r.batch for r in ordered), Batch(backend, "", seed, 0, 0))
+    unfit = misfits(found, outcomes)
     ran = {o.case.op for o in outcomes if o.verdict not in UNJUDGED}
     lines = [line for line in accepted if line.example.op in ran]
     elsewhere = [f"{k.name}: asked with {' or '.join(k.isa)}, not {found.isa}" for k in lines if not k.asked(found.isa)]
     lines = [line for line in lines if line.asked(found.isa)]
     with ThreadPoolExecutor(workers or processors()) as threads:
         stale = [n for n in threads.map(lambda line: _stale(found, line), lines) if n]
-        groups = _groups(outcomes, accepted)
-        findings = [f for f in threads.map(lambda g: _explained(found, *g), groups) if f is not None]
-    findings = _merged(findings)
+        groups = _groups([o for o in outcomes if o.case.mode not in unfit], accepted)
+        explained = list(threads.map(lambda g: _explained(found, limits, *g), groups))
+    findings = _merged([f for f in explained if f is not None])
+    once = sum(len(some) for (some, _), f in zip(groups, explained, strict=True) if f is None)
+    notes = (f"{once} of the failures did not come again in a process of their own",) if once else ()
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     for o in outcomes:
         operators[o.case.op][str(o.verdict)] += 1
@@ -81,6 +91,8 @@ def assemble(
         operators={op: dict(sorted(c.items())) for op, c in sorted(operators.items())},
         elsewhere=tuple(elsewhere),
         tightness=tuple(_tightness(outcomes)),
+        notes=notes,
+        misfits=tuple(unfit.values()),
     )
 
 
@@ -93,7 +105,10 @@ Group = tuple[list[Outcome], Known | None]
 
 
 def _groups(outcomes: Sequence[Outcome], accepted: Sequence[Known]) -> list[Group]:
-    """Failures that look like one fact: known ones by their line, others by operator, verdict and class."""
+    """Failures that look like one fact: known ones by their line, wrong answers by operator and class, others by words.
+
+    One mistake shows in values, in indices and in derivatives: the verdict tells wrong answers not apart.
+    """
     groups: dict[tuple[Any, ...], list[Outcome]] = defaultdict(list)
     lines: dict[tuple[Any, ...], Known | None] = {}
     for o in outcomes:
@@ -101,26 +116,28 @@ def _groups(outcomes: Sequence[Outcome], accepted: Sequence[Known]) -> list[Grou
             line = next((k for k in accepted if k.covers(o)), None)
             said = words(o.message) if o.verdict is Verdict.REFUSED else ""
             no_size = o.case.output is None  # an answer where there is none is not an answer of a wrong size
-            key = (o.case.op, "", line.name, "") if line else (o.case.op, o.kind, str(o.verdict), said, no_size)
+            how = "wrong" if o.verdict in WRONG else str(o.verdict)
+            key = (o.case.op, "", line.name, "") if line else (o.case.op, o.kind, how, said, no_size)
             groups[key].append(o)
             lines[key] = line
     return [(groups[key], lines[key]) for key in sorted(groups)]
 
 
-def _explained(backend: Backend, outcomes: list[Outcome], line: Known | None) -> Finding | None:
+def _explained(backend: Backend, limits: Batch, outcomes: list[Outcome], line: Known | None) -> Finding | None:
     """The finding of a group; None if none of its smallest cases fails again in a process of its own."""
+    verdicts = Counter(str(o.verdict) for o in outcomes)
     if line is not None and line.example.op == outcomes[0].case.op:
         again = _again(backend, line.example, outcomes[0])
         if again.verdict in FAILURES:
-            return finding(backend, again, len(outcomes), line)
+            return finding(backend, again, verdicts, line)
     for first in sorted(outcomes, key=lambda o: weight(o.case))[:3]:
         again = _again(backend, first.case, first)
         if again.verdict in FAILURES:
             smallest = again
             if line is None:
-                with closing(_Trying(backend, again)) as attempt:
+                with closing(_Trying(backend, limits, again)) as attempt:
                     smallest = shrink(again, attempt, backend.tries)
-            return finding(backend, smallest, len(outcomes), line)
+            return finding(backend, smallest, verdicts, line)
     return None
 
 
@@ -131,13 +148,16 @@ def _again(backend: Backend, case: Case, like: Outcome) -> Outcome:
 class _Trying:
     """Cases tried one after the other, in a worker that is renewed when it ends."""
 
-    def __init__(self, backend: Backend, first: Outcome) -> None:
+    def __init__(self, backend: Backend, limits: Batch, first: Outcome) -> None:
         self.backend, self.first = backend, first
+        self.space = narrowed(backend.space, limits.modes, limits.ranks, limits.dtypes)
         self.worker: Worker | None = None
 
     def __call__(self, case: Case) -> Outcome | None:
         if self.backend.supports(case) is not None or (case.output is None) != (self.first.case.output is None):
             return None  # what lunette refuses is another question
+        if case.dtype not in self.space.dtypes or (self.backend.may_be_anything and case.d not in self.space.ranks):
+            return None
         if self.first.verdict is Verdict.CRASHED:
             return alone(self.backend, case, REPEATS)
         if self.first.verdict is Verdict.HUNG:
@@ -164,16 +184,23 @@ def _stale(backend: Backend, line: Known) -> str:
 
 
 def _merged(findings: Sequence[Finding]) -> list[Finding]:
-    """Groups that were reduced to the same case are one; unexplained findings come first, frequent ones before rare."""
+    """Groups that were reduced to the same case are one; unexplained ones first, then by gravity, then by number."""
     merged: dict[tuple[Any, ...], Finding] = {}
     for f in findings:
         key = (f.op, f.kind, f.verdict, f.case, f.known)
-        merged[key] = replace(f, count=f.count + merged[key].count) if key in merged else f
-    return sorted(merged.values(), key=lambda f: (f.known is not None, -f.count, f.op, f.kind, str(f.verdict)))
+        if key in merged:
+            verdicts = dict(Counter(f.verdicts) + Counter(merged[key].verdicts))
+            f = replace(f, count=f.count + merged[key].count, verdicts=verdicts)
+        merged[key] = f
+    worst = list(GRAVITY)
+    return sorted(
+        merged.values(),
+        key=lambda f: (f.known is not None, worst.index(gravity(f.verdict)), -f.count, f.op, f.kind, str(f.verdict)),
+    )
 
 
 def _table(outcomes: Sequence[Outcome], accepted: Sequence[Known]) -> tuple[Cell, ...]:
-    cells: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    cells: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
     for o in outcomes:
         if o.verdict in UNJUDGED:
             continue
@@ -184,6 +211,8 @@ def _table(outcomes: Sequence[Outcome], accepted: Sequence[Known]) -> tuple[Cell
             count[0] += 1
             count[1] += failed
             count[2] += known
+            count[3] += o.verdict is Verdict.REFUSED
+            count[4] += known and o.verdict is Verdict.REFUSED
     return tuple(Cell(op, option, *counts) for (op, option), counts in sorted(cells.items()))
 
 

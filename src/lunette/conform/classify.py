@@ -7,37 +7,21 @@ that a running sum in the dtype does, "padding" that only windows over padding a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from lunette.array import output_shape, vjp_of
+from lunette.array import jvp_of, vjp_of
 from lunette.conform.allowance import is_analytic, run_lunette, terms
 from lunette.conform.case import Case, Data
 from lunette.conform.data import DTYPES, limits
+from lunette.conform.reach import WINDOW, Fault, all_hold, border, cells_at, over_the_border, some_hold, touched
 from lunette.conform.result import Verdict
 from lunette.conform.truth import Truth, names
-from lunette.errors import LunetteError
 from lunette.number import Array
-from lunette.ops import ALL, AvgPool, adaptive_max_pool, avg_pool, global_max_pool, lp_pool
+from lunette.ops import ALL, AvgPool, avg_pool
 
-WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode")
 avg_pool_vjp = vjp_of(avg_pool, AvgPool)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One wrong array."""
-
-    name: str
-    got: Array
-    right: Array
-    """The truth, rounded to the dtype."""
-    wrong: Array
-    """Where they differ."""
-    size: Array
 
 
 def classify(case: Case, data: Data, verdict: Verdict, right: Truth, fault: Fault | None) -> str:
@@ -59,13 +43,13 @@ def _absent(case: Case, data: Data, fault: Fault) -> bool:
     """NaN where zeros that stand for padding, or for cropped results, met an infinite factor."""
     special = any(not np.isfinite(a).all() for a in data.primals)
     bad = np.isnan(fault.got) & ~np.isnan(fault.right)
-    return case.kind.weighted and special and bool(bad[fault.wrong].all()) and _over_the_border(case)
+    return case.kind.weighted and special and bool(bad[fault.wrong].all()) and over_the_border(case)
 
 
 def _zeros_around(case: Case, data: Data, fault: Fault) -> bool:
     """A maximum, or its like, that saw zeros in the place of padding."""
     joins = case.kind.joins
-    if joins is None or fault.name != "y" or not bool(_border(case)[fault.wrong].all()):
+    if joins is None or fault.name != "y" or not bool(border(case)[fault.wrong].all()):
         return False
     right = fault.right[fault.wrong]
     other = joins(right, 0)
@@ -80,10 +64,10 @@ def _sign(case: Case, data: Data, fault: Fault) -> bool:
     """A p-norm of powers that kept their sign: the value is what they give, or a derivative where there are such."""
     p = float(case.options.get("p", 2))
     x = data.primals[0].astype(np.float64)
-    if not case.kind.powers or p in (2, 4, np.inf) or not _all_hold(case, fault, x < 0):
+    if not case.kind.powers or p in (2, 4, np.inf) or not all_hold(case, fault, x < 0):
         return False
     if case.mode in ("jvp", "vjp"):
-        return not _some_hold(case, fault, np.isnan(x))
+        return not some_hold(case, fault, np.isnan(x))
     got, right = fault.got.astype(np.float64)[fault.wrong], fault.right[fault.wrong]
     with np.errstate(all="ignore"):
         signed = _signed_norm(case, x, p)[fault.wrong].astype(DTYPES[case.dtype]).astype(np.float64)
@@ -105,10 +89,10 @@ def _nan(case: Case, data: Data, fault: Fault) -> bool:
     if _derivative_of_a_sum(case):
         return False
     if fault.name == "index":
-        return bool(np.isnan(_cells_at(data, fault.right))[fault.wrong].all())
+        return bool(np.isnan(cells_at(data, fault.right))[fault.wrong].all())
     if fault.name == "y" and not (np.isnan(fault.got) | np.isnan(fault.right))[fault.wrong].any():
         return False
-    return any(np.isnan(a).any() for a in data.primals[1:]) or _all_hold(case, fault, np.isnan(data.primals[0]))
+    return any(np.isnan(a).any() for a in data.primals[1:]) or all_hold(case, fault, np.isnan(data.primals[0]))
 
 
 def _infinity(case: Case, data: Data, fault: Fault) -> bool:
@@ -117,7 +101,7 @@ def _infinity(case: Case, data: Data, fault: Fault) -> bool:
         return False
     if fault.name == "index" or (fault.name == "y" and finite[fault.wrong].all()):
         return False
-    return any(np.isinf(a).any() for a in data.primals[1:]) or _all_hold(case, fault, np.isinf(data.primals[0]))
+    return any(np.isinf(a).any() for a in data.primals[1:]) or all_hold(case, fault, np.isinf(data.primals[0]))
 
 
 def _derivative_of_a_sum(case: Case) -> bool:
@@ -174,30 +158,37 @@ def _as_if_flushed(case: Case, data: Data, fault: Fault, least: float) -> bool:
 
 
 def _tie(case: Case, data: Data, fault: Fault) -> bool:
-    """The cell at the index is as great as the winner; or a derivative where the winner is not alone."""
-    if not case.kind.selects:
+    """The cell at the index is as great as the winner; a derivative is wrong only where several cells are."""
+    if not case.kind.selects or case.option("ties") is None:
         return False
     if fault.name == "index":
-        return bool((_cells_at(data, fault.right) == _cells_at(data, fault.got)).all())
-    x = data.primals[0].astype(np.float64)
-    rows = x.reshape(-1, prod(case.space))
-    return case.mode in ("jvp", "vjp") and any(len(np.unique(row)) < len(row) for row in rows)
+        return bool((cells_at(data, fault.right) == cells_at(data, fault.got))[fault.wrong].all())
+    if case.mode not in ("jvp", "vjp"):
+        return False
+    (x,) = data.primals
+    options = {n: v for n, v in case.options.items() if n != "ties"} | {"ties": "all"}
+    function = ALL[case.kind]
+    winners = jvp_of(function, case.kind)((x,), (np.ones_like(x),), **options)
+    tied = (winners > 1) & ~np.isnan(function(x, **case.options))
+    if case.mode == "vjp":
+        tied = vjp_of(function, case.kind)((x,), tied.astype(x.dtype), **options)[0] > 0
+    return bool(tied[fault.wrong].all())
 
 
 def _at_zero(case: Case, data: Data, fault: Fault) -> bool:
     """The derivative of a norm that is zero: 0, as every direction leads up."""
     if not case.kind.powers or case.mode != "jvp":
         return False
-    return not bool(_touched(case, data.primals[0].astype(np.float64) != 0)[fault.wrong].any())
+    return not bool(touched(case, data.primals[0].astype(np.float64) != 0)[fault.wrong].any())
 
 
 def _divisor(case: Case, data: Data, fault: Fault) -> bool:
     """Every wrong value is the right one times a ratio of two window counts."""
-    if not (case.kind.averages or case.kind.powers) or not _over_the_border(case):
+    if not (case.kind.averages or case.kind.powers) or not over_the_border(case):
         return False
     if case.mode == "vjp":  # only cells that windows over the border read
         options = {n: v for n, v in case.options.items() if n in WINDOW}
-        reach = avg_pool_vjp((np.ones(case.shapes[0]),), _border(case).astype(np.float64), **options)[0]
+        reach = avg_pool_vjp((np.ones(case.shapes[0]),), border(case).astype(np.float64), **options)[0]
         return bool((reach > 0)[fault.wrong].all())
     got, p = fault.got.astype(np.float64)[fault.wrong], float(case.options.get("p", 2))
     if _by_counts(case, got, fault.right[fault.wrong], p):
@@ -250,7 +241,7 @@ def _precision(case: Case, data: Data, fault: Fault) -> bool:
 
 def _padding(case: Case, data: Data, fault: Fault) -> bool:
     reaches = case.kind.windows in ("sliding", "transposed")
-    return case.mode != "vjp" and reaches and bool(_border(case)[fault.wrong].all())
+    return case.mode != "vjp" and reaches and bool(border(case)[fault.wrong].all())
 
 
 def _index(case: Case, data: Data, fault: Fault) -> bool:
@@ -271,12 +262,12 @@ HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
     ("padding", _zeros_around),
     ("padding", _absent),
     ("precision", _precision),
+    ("tie", _tie),
     ("nan", _nan),
     ("infinity", _infinity),
     ("sign", _sign),
     ("overflow", _overflow),
     ("underflow", _underflow),
-    ("tie", _tie),
     ("gradient", _at_zero),
     ("divisor", _divisor),
     ("accumulation", _accumulation),
@@ -285,73 +276,3 @@ HYPOTHESES: list[tuple[str, Callable[[Case, Data, Fault], bool]]] = [
     ("gradient", _gradient),
     ("value", lambda case, data, fault: True),
 ]
-
-
-# ---- where windows reach
-
-
-def _all_hold(case: Case, fault: Fault, cells: Array) -> bool:
-    """Every wrong output cell has one of these cells in its window; of a VJP, only whether there are any."""
-    if not cells.any() or case.mode == "vjp":
-        return bool(cells.any())
-    return bool(_touched(case, cells)[fault.wrong].all())
-
-
-def _some_hold(case: Case, fault: Fault, cells: Array) -> bool:
-    if not cells.any() or case.mode == "vjp":
-        return bool(cells.any())
-    return bool(_touched(case, cells)[fault.wrong].any())
-
-
-def _touched(case: Case, cells: Array) -> Array:
-    """The output cells whose window holds one of these cells."""
-    marks = cells.astype(np.float64)
-    if case.kind.weighted:
-        reached = ALL[case.kind](marks, np.ones(case.shapes[1]), **case.options)
-    elif case.kind.windows == "sliding":
-        reached = lp_pool(marks, **{n: v for n, v in case.options.items() if n in WINDOW}, p=np.inf)
-    else:
-        plain = {n: v for n, v in case.options.items() if n in ("output_size", "spatial", "keepdims")}
-        reached = (adaptive_max_pool if case.kind.windows == "bins" else global_max_pool)(marks, **plain)
-    return np.asarray(reached > 0)
-
-
-def _cells_at(data: Data, index: Array) -> Array:
-    """The cells of x at places of its planes; places outside hold what nothing equals."""
-    x = data.primals[0].astype(np.float64)
-    batch = 2  # batch and channels
-    rows, places = x.reshape(*x.shape[:batch], -1), index.astype(np.int64).reshape(*x.shape[:batch], -1)
-    inside = (places >= 0) & (places < rows.shape[-1])
-    found = np.take_along_axis(rows, np.where(inside, places, 0), -1)
-    return np.where(inside, found, np.inf).reshape(index.shape)
-
-
-def _border(case: Case) -> Array:
-    """The output cells whose window reaches over the border of the input."""
-    assert case.output is not None
-    shape = case.output
-    if not _over_the_border(case):
-        return np.zeros(shape, bool)
-    if case.kind.windows == "transposed":
-        return np.ones(shape, bool)
-    options = {n: v for n, v in case.options.items() if n in ("stride", "padding", "dilation", "ceil_mode")}
-    kernel = case.per_axis("kernel")
-    options["stride"] = case.per_axis("stride")
-    count = avg_pool(np.ones((1, *case.space)), kernel, **options, divisor=1)
-    return np.broadcast_to((count < prod(kernel))[0], shape)
-
-
-def _over_the_border(case: Case) -> bool:
-    """Whether there is padding or overhang at all."""
-    if case.options.get("padding", 0) in ("same", "same_lower"):
-        return True
-    pads: Any = case.options.get("padding", 0)
-    if pads != "valid" and np.any(np.asarray(pads)):
-        return True
-    if not case.options.get("ceil_mode"):
-        return False
-    floor = {**case.options, "ceil_mode": False}
-    try:
-        return output_shape(case.op, *case.shapes, **floor) != case.output
-    except LunetteError:
-        return True

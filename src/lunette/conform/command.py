@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -31,10 +31,16 @@ def conform(
         str | None, typer.Option("--as", help="what module:function is meant to be: an operator, or bounds")
     ] = None,
     cases: Annotated[
-        int | None, typer.Option(min=1, help="ask at most so many, all operators together; default: thousands")
+        int | None, typer.Option(min=1, help="ask so many, all operators together; default: thousands")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="which cases: the same seed asks the same questions")] = 0,
-    mode: Annotated[list[str] | None, typer.Option(help="only forward, indices, jvp or vjp (may be repeated)")] = None,
+    modes: Annotated[
+        list[str] | None, typer.Option("--modes", "--mode", help="only these: forward,indices,jvp,vjp")
+    ] = None,
+    ranks: Annotated[list[str] | None, typer.Option(help="only these numbers of spatial axes: 1,2")] = None,
+    dtypes: Annotated[list[str] | None, typer.Option(help="only these: float32,float64,float16,bfloat16")] = None,
+    jvp: Annotated[str | None, typer.Option(help="the JVP of module:function: a name beside it, or another's")] = None,
+    vjp: Annotated[str | None, typer.Option(help="the VJP of module:function: a name beside it, or another's")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="processes; default: one per core")] = None,
     known: Annotated[Path | None, typer.Option(help="a file of accepted differences, each with its reason")] = None,
     json: Annotated[Path | None, typer.Option(help="write everything here, to read again or to compare")] = None,
@@ -58,6 +64,7 @@ def conform(
     lunette conform onnxruntime --op max_pool --cases 500   one operator, a short look
     lunette conform mymodule:my_pool --as max_pool          your own function
     lunette conform mymodule:my_bounds --as bounds          bounds of networks: (network, lo, hi) -> (lo, hi)
+    lunette conform my:pool --as max_pool --vjp back --ranks 2 --dtypes float32
     lunette conform torch --html torch.html --json torch.json
     lunette conform torch.json --html again.html            a report from a file, nothing is run
 
@@ -67,10 +74,12 @@ def conform(
     """  # noqa: D301 (the backspace keeps the lines of examples apart)
     wide = out if out.is_terminal else Console(width=140)
     if backend.endswith(".json"):
-        _nothing_is_run(op, as_op, cases, seed, mode, workers, known, resume, scheduler)
+        _nothing_is_run(op, as_op, cases, seed, modes, ranks, dtypes, jvp, vjp, workers, known, resume, scheduler)
         report = _read(Path(backend))
     else:
-        report = _measured(_name(backend, as_op), op, cases, seed, mode, workers, known, resume, scheduler)
+        name = _name(backend, as_op, {"jvp": jvp, "vjp": vjp})
+        limits = {"ops": _words(op), "modes": _words(modes), "dtypes": _words(dtypes), "ranks": _numbers(ranks)}
+        report = _measured(name, limits, cases, seed, workers, known, resume, scheduler)
     from lunette.conform.report.text import show
 
     show(report, wide)
@@ -83,10 +92,9 @@ def conform(
 
 def _measured(
     backend: str,
-    ops: Sequence[str] | None,
+    limits: Mapping[str, Any],
     cases: int | None,
     seed: int,
-    modes: Sequence[str] | None,
     workers: int | None,
     known: Path | None,
     journal: Path | None,
@@ -95,8 +103,8 @@ def _measured(
     from lunette.conform.case import MODES
     from lunette.ops import KINDS
 
-    for given, words, option in ((ops, KINDS, "--op"), (modes, MODES, "--mode")):
-        for word in given or ():
+    for name, words, option in (("ops", KINDS, "--op"), ("modes", MODES, "--modes")):
+        for word in limits[name] or ():
             if word not in words:
                 hint = meant(word, words, "")
                 raise typer.BadParameter(f"{word} is not among {', '.join(words)}. {hint}".rstrip(), param_hint=option)
@@ -107,8 +115,7 @@ def _measured(
     with Bar(backend) as bar:
         return run(
             backend,
-            ops=ops or None,
-            modes=modes or None,
+            **limits,
             cases=cases,
             seed=seed,
             workers=workers,
@@ -119,21 +126,39 @@ def _measured(
         )
 
 
+FOR_A_RUN = ("--workers", "--known", "--resume", "--scheduler")
+
+
 def _nothing_is_run(*given: object) -> None:
     """A report from a file is shown as it is: what says how to measure has no meaning."""
-    options = ("--op", "--as", "--cases", "--seed", "--mode", "--workers", "--known", "--resume", "--scheduler")
+    options = ("--op", "--as", "--cases", "--seed", "--modes", "--ranks", "--dtypes", "--jvp", "--vjp", *FOR_A_RUN)
     for option, value in zip(options, given, strict=True):
         if value:
             raise typer.BadParameter("a report from a file is shown as it is, nothing is run", param_hint=option)
 
 
-def _name(backend: str, as_op: str | None) -> str:
+def _words(given: Sequence[str] | None) -> list[str] | None:
+    """Repeated options and commas alike."""
+    return [w.strip() for one in given for w in one.split(",") if w.strip()] if given else None
+
+
+def _numbers(given: Sequence[str] | None) -> list[int] | None:
+    words = _words(given)
+    try:
+        return None if words is None else [int(w) for w in words]
+    except ValueError:
+        raise typer.BadParameter("numbers of spatial axes, such as 1,2", param_hint="--ranks") from None
+
+
+def _name(backend: str, as_op: str | None, derivatives: Mapping[str, str | None]) -> str:
     """A function is named with its operator; its module may be a file, or one of the folder we are in."""
     if ":" not in backend:
+        named = {"--as": None if as_op == "bounds" else as_op, **{f"--{n}": v for n, v in derivatives.items()}}
+        for option, given in named.items():
+            if given is not None:
+                raise typer.BadParameter("only a module:function is some operator", param_hint=option)
         if as_op == "bounds":
             return f"{backend} as bounds"
-        if as_op is not None:
-            raise typer.BadParameter("only a module:function is some operator", param_hint="--as")
         return backend
     if as_op is None:
         raise typer.BadParameter(f"which operator is {backend} meant to be? Try --as max_pool", param_hint="--as")
@@ -142,7 +167,7 @@ def _name(backend: str, as_op: str | None) -> str:
     if module.endswith(".py") and Path(module).is_file():
         sys.path.insert(0, str(Path(module).resolve().parent))
         backend = f"{Path(module).stem}:{function}"
-    return f"{backend} as {as_op}"
+    return " ".join([f"{backend} as {as_op}", *(f"{n}={v}" for n, v in derivatives.items() if v is not None)])
 
 
 def _read(path: Path) -> Report:
@@ -219,10 +244,11 @@ class Bar:
     def __call__(self, done: int, total: int, verdicts: Mapping[str, int]) -> None:
         """So many of all batches are done, with these verdicts."""
         from lunette.conform.report.words import count
-        from lunette.conform.result import FAILURES
+        from lunette.conform.result import GRAVITY, Verdict
 
-        cases, wrong = sum(verdicts.values()), sum(verdicts.get(v, 0) for v in FAILURES)
-        words = f"{self.name}: {count(cases, 'case')}, {wrong:,} wrong"
+        cases = sum(verdicts.values()) - verdicts.get(Verdict.UNSUPPORTED, 0)
+        failed = {how: sum(verdicts.get(v, 0) for v in some) for how, some in GRAVITY.items()}
+        words = f"{self.name}: {count(cases, 'case')}, " + ", ".join(f"{n:,} {how}" for how, n in failed.items())
         self.progress.update(self.task, completed=done, total=total, description=words)
 
 
@@ -232,6 +258,9 @@ def diff(
     ],
     second: Annotated[str, typer.Argument(help="another one")],
     op: Annotated[list[str] | None, typer.Option(help="only this operator (may be repeated)")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="write all of them here; - for the terminal, and nothing else")
+    ] = None,
 ) -> None:
     """List every class of configurations on which two dialects differ.
 
@@ -240,8 +269,17 @@ def diff(
     \b
     lunette diff torch onnx22
     lunette diff torch onnx22 --op max_pool
+    lunette diff torch onnx22 --json differences.json
     """  # noqa: D301 (the backspace keeps the lines of examples apart)
     from lunette import dialects
 
-    for name in op or (None,):
-        out.print(str(dialects.diff(first, second, op=name)), highlight=False, markup=False, soft_wrap=True)
+    found = [dialects.diff(first, second, op=name) for name in op or (None,)]
+    if json is not None:
+        text = json_format.dumps([one for each in found for one in each.to_json()], indent=1) + "\n"
+        if str(json) == "-":
+            typer.echo(text, nl=False)
+            return
+        json.parent.mkdir(parents=True, exist_ok=True)
+        json.write_text(text, encoding="utf-8")
+    for each in found:
+        out.print(str(each), highlight=False, markup=False, soft_wrap=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lunette.conform.backends import Backend
 from lunette.conform.case import Case
 from lunette.conform.data import DTYPES
@@ -21,7 +23,7 @@ WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode", "count_include
 MOST_CELLS = 2**20
 
 
-def finding(backend: Backend, outcome: Outcome, count: int, line: Known | None) -> Finding:
+def finding(backend: Backend, outcome: Outcome, verdicts: Mapping[str, int], line: Known | None) -> Finding:
     """Everything about a failure that a reader needs to believe it."""
     case = outcome.case
     why = WHY[outcome.kind]
@@ -30,7 +32,7 @@ def finding(backend: Backend, outcome: Outcome, count: int, line: Known | None) 
         case.op,
         RULES[outcome.kind],
         outcome.verdict,
-        count,
+        sum(verdicts.values()),
         case,
         outcome.message,
         expected(backend, case),
@@ -38,6 +40,7 @@ def finding(backend: Backend, outcome: Outcome, count: int, line: Known | None) 
         drawing(case),
         why,
         None if line is None else f"{line.name}: {line.reason}",
+        dict(verdicts),
     )
 
 

@@ -41,15 +41,17 @@ BATCH = 50
 """Cases per batch: few enough to be lost, many enough to be worth a process."""
 BOUNDS = ("bounds",)
 """Who is asked for bounds is asked for nothing else."""
+DRAWN = 40
+"""Random cases drawn at most for each that the backend has."""
 ANSWERS = ("forward", "indices", "jvp", "vjp")
 
 
 def draws(batch: Batch, backend: Backend) -> Iterator[tuple[Case, str | None]]:
     """The cases of a batch, each with the reason why it is not asked, or None.
 
-    Unsupported draws do not count, up to three for each that does.
+    Unsupported draws do not count, up to DRAWN for each that does.
     """
-    space = narrowed(backend.space, batch.modes)
+    space = narrowed(backend.space, batch.modes, batch.ranks, batch.dtypes)
     if batch.index <= 0:
         first = -batch.index * BATCH
         chosen = some_corners(batch.op, space, batch.seed, batch.corners)[first : first + batch.cases]
@@ -58,7 +60,7 @@ def draws(batch: Batch, backend: Backend) -> Iterator[tuple[Case, str | None]]:
         return
     asked = 0
     rng = np.random.default_rng([batch.seed, batch.index, crc32(batch.op.encode())])
-    for case in map(backend.fitted, islice(_random(batch.op, space, rng), 4 * batch.cases)):
+    for case in map(backend.fitted, islice(_random(batch.op, space, rng), DRAWN * batch.cases)):
         reason = backend.supports(case)
         yield case, reason
         asked += reason is None
@@ -66,32 +68,45 @@ def draws(batch: Batch, backend: Backend) -> Iterator[tuple[Case, str | None]]:
             return
 
 
-def narrowed(space: Space, modes: Sequence[str]) -> Space:
-    """Only these modes, or all of them."""
-    return replace(space, modes=tuple(m for m in space.modes if m in modes)) if modes else space
+def narrowed(space: Space, modes: Sequence[str], ranks: Sequence[int] = (), dtypes: Sequence[str] = ()) -> Space:
+    """Only these modes, or all of them; these ranks and dtypes."""
+    modes = tuple(m for m in space.modes if m in modes) if modes else space.modes
+    return replace(space, modes=modes, ranks=tuple(ranks) or space.ranks, dtypes=tuple(dtypes) or space.dtypes)
 
 
-def plan(backend: Backend, ops: Sequence[str], cases: int | None, seed: int, modes: Sequence[str]) -> tuple[Batch, ...]:
+def plan(
+    backend: Backend,
+    ops: Sequence[str],
+    cases: int | None,
+    seed: int,
+    modes: Sequence[str] = (),
+    ranks: Sequence[int] = (),
+    dtypes: Sequence[str] = (),
+) -> tuple[Batch, ...]:
     """The batches of a run: corners of every operator first, then random cases.
 
-    So many cases are asked at most, shared out evenly among the operators; corners have half of them, or as many as
-    there are. Without a number, all corners are asked, and the backend's default number of random cases.
+    So many cases are asked, shared out evenly among the operators; corners have half of them, or as many as there are
+    and the backend has. Without a number, all corners are asked, and the backend's default number of random cases.
     """
-    batches, rest, only = [], {}, tuple(modes)
-    space = narrowed(backend.space, modes)
+    batches, rest = [], {}
+    only: dict[str, Any] = {"modes": tuple(modes), "ranks": tuple(ranks), "dtypes": tuple(dtypes)}
+    space = narrowed(backend.space, **only)
     for at, op in enumerate(ops):
         share = _share(backend.default_cases if cases is None else cases, at, len(ops))
         many = sum(1 for _ in corners(op, space, seed))
         many = many if cases is None else min(many, (share + 1) // 2)
-        rest[op] = share if cases is None else share - many
+        chosen = map(backend.fitted, some_corners(op, space, seed, many) if many and cases is not None else ())
+        rest[op] = share if cases is None else share - sum(backend.supports(c) is None for c in chosen)
         starts = range(0, many, BATCH)
-        batches += [Batch(backend.name, op, seed, -(s // BATCH), min(BATCH, many - s), only, many) for s in starts]
+        batches += [
+            Batch(backend.name, op, seed, -(s // BATCH), min(BATCH, many - s), corners=many, **only) for s in starts
+        ]
     index = 0
     while any(rest.values()):
         index += 1
         for op in ops:
             if size := min(BATCH, rest[op]):
-                batches.append(Batch(backend.name, op, seed, index, size, only))
+                batches.append(Batch(backend.name, op, seed, index, size, **only))
                 rest[op] -= size
     return tuple(batches)
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from lunette.conform.allowance import Answer
 from lunette.conform.case import Case, Data
-from lunette.conform.classify import Fault, classify
+from lunette.conform.classify import classify
 from lunette.conform.data import DTYPES, limits
+from lunette.conform.reach import Fault
 from lunette.conform.result import Outcome, Verdict
 from lunette.conform.truth import Truth, names
 from lunette.number import Array

@@ -26,7 +26,7 @@ DATA: Final = ("integers", "normal", "ties", "zeros")
 SMALLEST: Final = (
     ((), (), "integers"),
     ((), (), "normal"),
-    ((), ("linear",), "integers"),
+    ((), ("conv", "relu", "linear"), "integers"),
     (("conv", "relu"), (), "normal"),
 )
 """Layers around the operator, and data, of the corners."""

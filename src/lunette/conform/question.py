@@ -40,6 +40,8 @@ MOST_STEERED: Final = 96
 """Outputs for which corners are looked for."""
 MOST_EXACT: Final = 4
 """Points that are computed exactly, where the claim is nearest to be wrong, until one is outside."""
+ROUGHLY: Final = 64
+"""Units of rounding in a result with roots or exponentials, times its size: to tell rounding from what is wrong."""
 CLEAR: Final = 1e-6
 """A float64 value that is inside by this share of the sizes around it needs no exact one."""
 
@@ -148,7 +150,8 @@ class Question:
 
     def value(self, x: Array) -> Any:
         """The exact output at a point whose cells are floats: Fractions, or balls."""
-        before, flint.ctx.prec = flint.ctx.prec, BITS
+        before: Any = flint.ctx.prec
+        flint.ctx.prec = BITS[0]
         try:
             return self.graph.eval(x.astype(object), number=flint.arb if is_analytic(self.case.kind) else Fraction)
         finally:
@@ -194,7 +197,7 @@ class Question:
         """A point whose exact value is outside of bounds, where it seems to be farthest; None if there is none."""
         low, high = (np.asarray(end, np.float64).reshape(self.shape[1:]) for end in (lo, hi))
         room = np.minimum(self.values - low, high - self.values)  # below 0 it is outside
-        near = (room < CLEAR * (1 + np.abs(self.values))).reshape(len(room), -1).any(1)
+        near: Any = (room < CLEAR * (1 + np.abs(self.values))).reshape(len(room), -1).any(1)
         least = np.where(near, room.reshape(len(room), -1).min(1), np.inf)
         for at in np.argsort(least, kind="stable")[:MOST_EXACT]:
             if near[at] and (found := self._outside(self.points[at], low, high)) is not None:
@@ -211,11 +214,12 @@ class Question:
         return worst
 
     def rounding(self, cell: tuple[int, ...]) -> float:
-        """How far an execution of the network in its dtype may be off at an output; 0 where no rule says it."""
+        """How far an execution of the network in its dtype may be off at an output; roughly where no rule says it."""
+        real = bounds(self.graph, self.box, method="interval")
         try:
-            real, float_ = (bounds(self.graph, self.box, method="interval", semantics=s) for s in ("real", "float"))
-        except LunetteError:
-            return 0.0
+            float_ = bounds(self.graph, self.box, method="interval", semantics="float")
+        except LunetteError:  # roots, exponentials
+            return float(ROUGHLY * np.finfo(self.lo.dtype).eps * max(abs(real.lo[cell]), abs(real.hi[cell])))
         return float(max(float_.hi[cell] - real.hi[cell], real.lo[cell] - float_.lo[cell]))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from lunette.conform.case import Case
@@ -36,12 +37,24 @@ class Verdict(StrEnum):
 
 
 UNJUDGED = frozenset({Verdict.UNSUPPORTED, Verdict.DECLINED})
-FAILURES = frozenset(Verdict) - {Verdict.EQUAL, Verdict.WITHIN} - UNJUDGED
+WRONG = (Verdict.VALUE, Verdict.SHAPE, Verdict.INDEX, Verdict.GRADIENT, Verdict.SPECIAL)
+"""An answer that is not the right one."""
+DIED = (Verdict.CRASHED, Verdict.HUNG)
+FAILURES = frozenset({*WRONG, *DIED, Verdict.REFUSED})
+GRAVITY: Mapping[str, tuple[Verdict, ...]] = {"wrong": WRONG, "crashed": DIED, "refused": (Verdict.REFUSED,)}
+"""Failures as people weigh them, the worst first: nobody notices a wrong answer, everybody an error."""
+SHOWN: dict[str, Callable[[Any], str]] = {}
+"""How a report is shown, by format: lunette.conform.report, which imports this file, has the ways."""
 
 
 def judged(verdicts: Mapping[str, int]) -> int:
     """How many of these cases were asked and answered."""
     return sum(verdicts.values()) - sum(verdicts.get(v, 0) for v in UNJUDGED)
+
+
+def gravity(verdict: str) -> str:
+    """Which of them a failure is."""
+    return next(name for name, verdicts in GRAVITY.items() if verdict in verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +71,15 @@ class Batch:
     """The modes to ask for; none means all."""
     corners: int = 0
     """How many corners the operator's batches of corners hold together; 0 means all there are."""
+    ranks: tuple[int, ...] = ()
+    """The numbers of spatial axes to ask for; none means those that the backend has."""
+    dtypes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Unique in a run, and the same in every run of these settings."""
-        return "/".join(map(str, (self.backend, self.op, self.seed, self.index, self.cases, self.corners, *self.modes)))
+        numbers = (self.seed, self.index, self.cases, self.corners)
+        return "/".join(map(str, (self.backend, self.op, *numbers, *self.modes, *self.ranks, *self.dtypes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +132,8 @@ class BatchResult:
     @classmethod
     def from_json(cls, made: Mapping[str, Any]) -> BatchResult:
         outcomes = tuple(Outcome.from_json(o) for o in made["outcomes"])
-        batch = Batch(**made["batch"] | {"modes": tuple(made["batch"]["modes"])})
+        fields_ = {n: tuple(v) if isinstance(v, list) else v for n, v in made["batch"].items()}
+        batch = Batch(**dict[str, Any](fields_))
         return cls(batch, outcomes, float(made["seconds"]))
 
 
@@ -140,6 +158,8 @@ class Finding:
     why: str = ""
     known: str | None = None
     """The reason why this difference is accepted, or None."""
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    """Its cases by verdict: one mistake shows in values, indices and derivatives."""
 
     def to_json(self) -> dict[str, Any]:
         return dict(_to_json(self))
@@ -184,11 +204,15 @@ class Cell:
     failures: int
     known: int = 0
     """Failures that the known differences account for; they are among `failures`."""
+    refused: int = 0
+    """Failures that are refusals, and no wrong answers; they are among `failures`."""
+    known_refused: int = 0
+    """Those of both kinds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """One run of one backend."""
+    """One run of one backend. Print it for a summary; in a notebook it shows itself."""
 
     backend: str
     version: str
@@ -199,7 +223,7 @@ class Report:
     table: tuple[Cell, ...] = ()
     accuracy: tuple[Accuracy, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """Unexplained ones first, most frequent first."""
+    """Unexplained ones first; of these wrong answers first, then crashes, then refusals; most frequent first."""
     stale: tuple[str, ...] = ()
     """Lines of known/<backend>.toml that no longer differ."""
     seconds: float = 0.0
@@ -215,6 +239,10 @@ class Report:
     """Lines of known/<backend>.toml whose examples are for other instruction sets: neither true nor stale here."""
     tightness: tuple[Tightness, ...] = ()
     """Of claimed bounds, by operator, and of all of them last."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know about what was asked: ranks left out, fewer cases than were wanted."""
+    misfits: tuple[str, ...] = ()
+    """Calls of a function that all failed alike, with the signature that was expected: a problem of the harness."""
 
     @property
     def cases(self) -> int:
@@ -229,14 +257,37 @@ class Report:
     def failures(self) -> int:
         return sum(n for v, n in self.verdicts.items() if Verdict(v) in FAILURES)
 
+    def failed(self, how: str) -> int:
+        """Cases that failed in one of the ways of GRAVITY: "wrong", "crashed" or "refused"."""
+        return sum(self.verdicts.get(v, 0) for v in GRAVITY[how])
+
     @property
     def unexplained(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.known is None)
 
     @property
     def exit_status(self) -> int:
-        """0: everything agrees or is known; 1: a finding or a stale line; 2: interrupted before, or nothing judged."""
-        return 1 if self.unexplained or self.stale else 0 if self.complete and self.asked else 2
+        """0: all agree or are known; 1: a finding or a stale line; 2: interrupted before, nothing judged, a misfit."""
+        if self.unexplained or self.stale:
+            return 1
+        return 0 if self.complete and self.asked and not self.misfits else 2
+
+    def __str__(self) -> str:
+        return SHOWN["text"](self)
+
+    def __repr__(self) -> str:
+        return f"<Report of {self.backend}: {SHOWN['line'](self)}>"
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A page that needs no network; written to `path` if it is given."""
+        text = SHOWN["page"](self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return SHOWN["inset"](self)
 
     def to_json(self) -> dict[str, Any]:
         return dict(_to_json(self))
@@ -251,7 +302,8 @@ class Report:
         )
         values["findings"] = tuple(Finding.from_json(f) for f in made["findings"])
         values["tightness"] = tuple(Tightness(**t) for t in made.get("tightness", ()))
-        values["stale"], values["elsewhere"] = tuple(made["stale"]), tuple(made.get("elsewhere", ()))
+        for name in ("stale", "elsewhere", "notes", "misfits"):
+            values[name] = tuple(made.get(name, ()))
         return cls(**values)
 
 

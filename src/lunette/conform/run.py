@@ -21,6 +21,7 @@ from lunette.conform.ask import nursery_of, processors, run_batch
 from lunette.conform.assemble import assemble
 from lunette.conform.backends import find
 from lunette.conform.backends.function import as_backend
+from lunette.conform.fit import Fit, fit
 from lunette.conform.generate import plan as planned
 from lunette.conform.journal import Journal
 from lunette.conform.known import read
@@ -36,12 +37,15 @@ def plan(
     cases: int | None = None,
     seed: int = 0,
     modes: Sequence[str] | str | None = None,
+    ranks: Sequence[int] | int | None = None,
+    dtypes: Any = None,
 ) -> tuple[Batch, ...]:
     """The batches of a run."""
     found = find(backend)
     total = None if cases is None else settings.whole("cases", cases, 1)
     chosen = settings.operators(found, ops)
-    return planned(found, chosen, total, settings.whole("seed", seed, 0), settings.modes(found, modes))
+    limits = settings.modes(found, modes), settings.ranks(found, ranks), settings.dtypes(found, dtypes)
+    return planned(found, chosen, total, settings.whole("seed", seed, 0), *limits)
 
 
 # ---- everything
@@ -86,6 +90,8 @@ def run(
     cases: int | None = None,
     seed: int = 0,
     modes: Sequence[str] | str | None = None,
+    ranks: Sequence[int] | int | None = None,
+    dtypes: Any = None,
     workers: int | None = None,
     pool: Pool | None = None,
     on_progress: Progress | None = None,
@@ -98,7 +104,16 @@ def run(
     found = find(backend)
     found.check()
     accepted = read(backend, known)
-    batches = plan(backend, ops, cases, seed, modes)
+    batches = plan(backend, ops, cases, seed, modes, ranks, dtypes)
+    fitted = Fit()
+    if found.may_be_anything and ranks is None and batches:
+        fitted = fit(found, batches[0].op, (batches[0].dtypes or found.space.dtypes)[0])
+        if fitted.ranks:
+            batches = plan(backend, ops, cases, seed, modes, fitted.ranks, dtypes)
+    if fitted.alike:
+        first = replace(batches[0], cases=len(fitted.alike))
+        report = assemble(backend, seed, [BatchResult(first, fitted.alike)], accepted, workers=workers)
+        return replace(report, seconds=time.perf_counter() - began)
     kept = Journal(Path(journal), found) if journal is not None else None
     done = kept.begin(batches) if kept is not None else {}
     counts: Counter[str] = Counter(str(o.verdict) for r in done.values() for o in r.outcomes)
@@ -121,7 +136,10 @@ def run(
     if kept is not None and complete:
         kept.finish()
     told = "" if kept is None else kept.told
-    return replace(report, seconds=time.perf_counter() - began, complete=complete, journal=told)
+    notes = report.notes + fitted.notes
+    if cases is not None and complete and report.asked < cases:
+        notes += (f"{report.asked:,} of {cases:,} cases could be asked: the others are not supported",)
+    return replace(report, seconds=time.perf_counter() - began, complete=complete, journal=told, notes=notes)
 
 
 # ---- the front door
@@ -135,8 +153,8 @@ def conform(
     cases: int | None = None,
     seed: int = 0,
     modes: Sequence[str] | str | None = None,
-    jvp: Callable[..., Any] | None = None,
-    vjp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | str | None = None,
+    vjp: Callable[..., Any] | str | None = None,
     dtypes: Any = None,
     ranks: Sequence[int] | int | None = None,
     workers: int | None = None,
@@ -154,13 +172,14 @@ def conform(
     target       a backend's name such as "torch"; a function; or "module:function", which is imported
     op           the operator that a function should be, or "bounds"; of a library, the only one to measure
     ops          the operators of a library to measure, or of the networks to bound, all if none are named
-    cases        how many cases are asked at most, all operators together
+    cases        how many cases are asked, all operators together
     seed         which cases: the same seed asks the same questions
     modes        of "forward", "indices", "jvp", "vjp" those to ask for, all that there are if none are named
-    jvp          `jvp(primals, tangents, **options)` of a function, measured, too
-    vjp          `vjp(primals, cotangent, **options)` of a function, measured, too
-    dtypes       what a function is made for; float32 and float64 unless said
-    ranks        the numbers of spatial axes that it is made for; 1, 2 and 3 unless said
+    jvp          `jvp(primals, tangents, **options)` of a function, measured, too; of a "module:function" its name
+    vjp          `vjp(primals, cotangent, **options)` of a function, measured, too; of a "module:function" its name
+    dtypes       those to ask for; of a function float32 and float64 unless said
+    ranks        the numbers of spatial axes to ask for; of a function 1, 2 and 3 unless said, less those that it
+                 refuses to be called with
     workers      how many processes; one per processor unless said
     on_progress  called with (batches done, batches, cases per verdict)
     journal      a file to go on from after an interruption
@@ -169,10 +188,11 @@ def conform(
 
     The report has `findings`, `verdicts`, `exit_status` and more: `lunette.conform.result.Report`.
     """
-    own = {"jvp": jvp, "vjp": vjp, "dtypes": dtypes, "ranks": ranks}
-    if isinstance(target, str) and (given := [n for n, v in own.items() if v is not None]):
-        hint = f"{target} says itself what it has."
-        raise ArgumentError("V5", f"{given[0]} only with a function itself", shown(target), hint, who="conform")
+    own = {n: v for n, v in {"jvp": jvp, "vjp": vjp}.items() if v is not None}
+    for name, given in own.items():
+        if isinstance(target, str) and not (":" in target and isinstance(given, str)):
+            hint = "Name it, as in vjp='module:function'." if ":" in target else f"{target} says itself what it has."
+            raise ArgumentError("V5", f"{name} only with a function itself", shown(target), hint, who="conform")
     if isinstance(target, str) and ":" not in target and op == "bounds":
         name, chosen = f"{target} as bounds", ops
     elif isinstance(target, str) and (op is None or " as " in target):
@@ -180,17 +200,20 @@ def conform(
         if ":" in target and " as " not in target:
             raise ArgumentError("V5", "the operator that a function should be", "none", "Pass op=.", who="conform")
     elif isinstance(target, str) and ":" in target:
-        name, chosen = f"{target} as {op}", ops if op == "bounds" else op
+        name = " ".join([f"{target} as {op}", *(f"{n}={v}" for n, v in own.items())])
+        chosen = ops if op == "bounds" else op
     elif isinstance(target, str):
         name, chosen = target, op or ops
     else:
-        name, chosen = as_backend(target, op, jvp, vjp, settings.dtypes(dtypes), settings.ranks(ranks)), ops
+        name, chosen = as_backend(target, op, own.get("jvp"), own.get("vjp")), ops
     return run(
         name,
         ops=chosen,
         cases=cases,
         seed=seed,
         modes=modes,
+        ranks=ranks,
+        dtypes=dtypes,
         workers=workers,
         pool=pool,
         on_progress=on_progress,

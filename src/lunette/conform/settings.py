@@ -46,32 +46,34 @@ def modes(backend: Backend, asked: Sequence[str] | str | None) -> tuple[str, ...
     return tuple(m for m in backend.space.modes if m in chosen)
 
 
-def dtypes(asked: Any) -> tuple[str, ...] | None:
-    """Rule V6: names, or what NumPy takes for a dtype."""
+def dtypes(backend: Backend, asked: Any) -> tuple[str, ...]:
+    """Rule V6: names, or what NumPy takes for a dtype; none means all that the backend has."""
     if asked is None:
-        return None
+        return ()
+    may = tuple(DTYPES) if backend.may_be_anything else backend.space.dtypes
     found = []
     for one in several(asked):
         try:
             name = np.dtype(one).name if not isinstance(one, str) else one
         except TypeError:
             name = ""
-        if one is None or name not in DTYPES:
-            hint = meant(one, DTYPES, "Leave dtypes out for float32 and float64.")
-            raise ArgumentError("V6", f"dtypes among {', '.join(DTYPES)}", shown(one), hint, who="conform")
+        if one is None or name not in may:
+            hint = meant(one, may, "Leave dtypes out for the usual.")
+            raise ArgumentError("V6", f"dtypes among {', '.join(may)}", shown(one), hint, who="conform")
         found.append(name)
     return _some(found, "dtypes")
 
 
-def ranks(asked: Any) -> tuple[int, ...] | None:
-    """Rule V6: numbers of spatial axes."""
+def ranks(backend: Backend, asked: Any) -> tuple[int, ...]:
+    """Rule V6: numbers of spatial axes; none means all that the backend has."""
     if asked is None:
-        return None
+        return ()
+    may = RANKS if backend.may_be_anything else backend.space.ranks
     found = []
     for one in several(asked):
-        if isinstance(one, bool) or not isinstance(one, int | np.integer) or one not in RANKS:
+        if isinstance(one, bool) or not isinstance(one, int | np.integer) or one not in may:
             hint = "A rank is the number of spatial axes: 2 for images."
-            raise ArgumentError("V6", f"ranks among {', '.join(map(str, RANKS))}", shown(one), hint, who="conform")
+            raise ArgumentError("V6", f"ranks among {', '.join(map(str, may))}", shown(one), hint, who="conform")
         found.append(int(one))
     return _some(found, "ranks")
 

@@ -12,7 +12,7 @@ from inspect import Parameter
 from math import isfinite, prod
 from typing import Any
 
-from lunette.conform.case import Case
+from lunette.conform.case import MODES, Case
 from lunette.conform.networks import fewer_layers
 from lunette.conform.result import Outcome, Verdict
 from lunette.op import parameters_of
@@ -287,6 +287,8 @@ def weight(case: Case) -> tuple[Any, ...]:
     kernel = prod(case.per_axis("kernel")) if case.d else 0
     return (
         not all(map(prod, case.shapes)),
+        case.size > MOST_SPELLED,
+        MODES.index(case.mode),  # a value is easier to see than a derivative
         case.size,
         case.d,
         kernel,

@@ -158,7 +158,24 @@ class Differences(Sequence[Difference]):
     def __str__(self) -> str:
         ways = "1 way" if len(self) == 1 else f"{len(self) or 'no'} ways"
         head = f"{self.first} and {self.second} differ in {ways} on {self.tried:,} small configurations"
-        return "\n\n".join([f"{head} of {', '.join(self.ops)}.", *map(str, self.found)])
+        return "\n\n".join([f"{head} of {', '.join(self.ops)}.", *self._table(), *map(str, self.found)])
+
+    def _table(self) -> Iterator[str]:
+        """How many classes and configurations there are, by operator and way to differ."""
+        if len(self) < 2:
+            return
+        counts: dict[tuple[str, str], tuple[int, int]] = {}
+        for d in self.found:
+            classes, many = counts.get((d.op, d.kind), (0, 0))
+            counts[d.op, d.kind] = classes + 1, many + d.count
+        rows = [("operator", "differs in", "ways", "configurations", "which is")]
+        for (op, kind), (ways, many) in counts.items():
+            rows.append((op, kind, str(ways), f"{many:,}" if many else "all", WAYS[kind]))
+        wide = [max(len(row[at]) for row in rows) for at in range(4)]
+        yield "\n".join(
+            f"  {op:<{wide[0]}}  {kind:<{wide[1]}}  {ways:>{wide[2]}}  {many:>{wide[3]}}  {meaning}"
+            for op, kind, ways, many, meaning in rows
+        )
 
     __repr__ = __str__
 

@@ -16,11 +16,12 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, overload
 import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError, error_context, shown
+from lunette.graph import trees
 from lunette.graph.differentiate import check_function
 from lunette.graph.graph import Graph
 from lunette.graph.nodes import Var, line_of_the_user
 from lunette.graph.program import Program, refuse_nan
-from lunette.graph.tracer import Tracer, flat, shaped, trees
+from lunette.graph.tracer import Tracer, flat, shaped
 from lunette.graph.value import Value, levels
 from lunette.op import Op, apply
 from lunette.ops.glue import shape_of
@@ -38,7 +39,7 @@ def _names(f: Callable[..., Any], examples: Sequence[Any]) -> list[str]:
     names: list[str] = []
     for at, e in enumerate(examples):
         base = parameters[at] if at < len(parameters) and parameters[at].isidentifier() else f"x{at}"
-        for path in trees.tree_paths(e):
+        for path in trees.paths(e):
             name = re.sub(r"\W", "_", "_".join([base, *map(str, path)]))
             name = name if name not in names else f"{name}_{len(names)}"
             while name in names:
@@ -59,7 +60,7 @@ def trace(f: Callable[..., Any], *examples: Any) -> Graph:
     return %3
     """
     check_function(f, "trace")
-    leaves, tree = trees.tree_flatten(examples)
+    leaves, tree = trees.flatten(examples)
     names = _names(f, examples)
     with error_context("trace"):
         return _traced(lambda variables: f(*shaped(tree, variables)), leaves, names)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from lunette.graph.walk import forward
 from lunette.number import OBJECT, Array, Interval, allocate, as_dtype, is_real
 from lunette.op import Arithmetic, Op, apply, check_name
 from lunette.ops.glue import dtype_name
+from lunette.page import bar, inset
 from lunette.window import integer
 
 
@@ -60,6 +62,17 @@ class Stats:
             f"constants {self.constants / 2**20:.2f} MiB"
         )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: a bar of its share for every step."""
+        rows = []
+        for n in self.nodes:
+            share = n.seconds / max(self.seconds, 1e-12)
+            rate = n.flops / n.seconds / 1e9 if n.seconds else 0.0
+            text = f"<code>{escape(n.text)}</code>"
+            rows.append((bar(0, min(share, 1.0)), f"{share:.1%}", f"{n.seconds * 1e6:.1f} us", f"{rate:.1f}", text))
+        words = "".join(f"<p>{escape(line)}</p>" for line in str(self).splitlines()[-2:])
+        return f"<div>{inset(('', 'share', 'time', 'GFLOP/s', 'step'), rows)}{words}</div>"
 
 
 ELSEWHERE: dict[str, Callable[[Any], Callable[..., Any]]] = {}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 
 from lunette.graph.text import kinds
 from lunette.op import Op
+from lunette.page import inset
 from lunette.rules import MISSING, Interpretation
 
 
@@ -31,6 +33,16 @@ class Table(dict[str, Known]):
         rows = [["", *columns], *([name, *(known.how[c] for c in columns)] for name, known in self.items())]
         widths = [max(len(row[at]) for row in rows) for at in range(len(columns) + 1)]
         return "\n".join("  ".join(f"{e:{w}}" for e, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: what is missing stands out."""
+        columns = list(Interpretation.every)
+        rows = [[f"<b>{escape(name)}</b>", *(_way(known.how[c]) for c in columns)] for name, known in self.items()]
+        return inset(("operator", *columns), rows)
+
+
+def _way(how: str) -> str:
+    return f'<span style="color:#c43d3d">{escape(how)}</span>' if how == MISSING else escape(how)
 
 
 def rules() -> dict[str, Known]:

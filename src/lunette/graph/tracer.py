@@ -12,17 +12,15 @@ from operator import is_
 from typing import Any, Final
 
 import numpy as np
-import optree
 
 from lunette.array import from_numpy, to_numpy
 from lunette.errors import DTypeError, ShapeError
+from lunette.graph import trees
 from lunette.graph.nodes import Var
 from lunette.graph.value import Value
 from lunette.number import OBJECT, is_real
 from lunette.ops.glue import dtype_name, lift, shape_of
 from lunette.window import Shape
-
-trees: Any = optree  # whose types say less than Any
 
 
 class Tracer(Value):
@@ -54,13 +52,13 @@ def flat(values: Sequence[Any], none_is_leaf: bool = True) -> tuple[list[Any], A
             break
     else:
         return list(values), None
-    leaves, tree = trees.tree_flatten(tuple(values), none_is_leaf=none_is_leaf)
+    leaves, tree = trees.flatten(tuple(values), none_is_leaf)
     return leaves, None if len(leaves) == len(values) and all(map(is_, leaves, values)) else tree
 
 
 def shaped(tree: Any, leaves: Sequence[Any]) -> Sequence[Any]:
     """The values again."""
-    whole: Sequence[Any] = leaves if tree is None else trees.tree_unflatten(tree, leaves)
+    whole: Sequence[Any] = leaves if tree is None else trees.unflatten(tree, leaves)
     return whole
 
 
@@ -81,10 +79,10 @@ def alike(rule: str, given: Any, whole: Any) -> list[Any]:
 def _spread(given: Any, whole: Any) -> Any:
     """None in the place of several arrays stands for as many."""
     try:
-        wide = trees.tree_broadcast_prefix(given, whole, none_is_leaf=True)
+        wide = trees.spread(given, whole)
     except ValueError:
         return given
-    before, after = ([v for v in trees.tree_leaves(t, none_is_leaf=True) if v is not None] for t in (given, wide))
+    before, after = ([v for v in trees.leaves_of(t, none_is_leaf=True) if v is not None] for t in (given, wide))
     return wide if len(before) == len(after) else given
 
 

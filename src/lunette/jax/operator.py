@@ -25,7 +25,7 @@ from jax.extend.core import Primitive
 from lunette.array import FLOAT, HALF, plain_options, same_dtype
 from lunette.errors import ArgumentError, DTypeError, error_context
 from lunette.jax.way import calls
-from lunette.number import as_dtype, is_real
+from lunette.number import as_dtype, is_masked, is_real
 from lunette.op import Op, ResolvedOp, check_arithmetic, known_rank, outline, request, resolve
 from lunette.ops.binary import Add, Div, Equal, Gate, Mul, Sub
 from lunette.ops.broadcast import BroadcastTo, Sum
@@ -189,7 +189,7 @@ def public(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 def _value(a: Any, name: str) -> Any:
     """Rule D1."""
-    plain = isinstance(a, np.ndarray | np.generic) and not isinstance(a, np.ma.MaskedArray) and a.dtype != object
+    plain = isinstance(a, np.ndarray | np.generic) and not is_masked(a) and a.dtype != object
     if not plain and not isinstance(a, jax.Array) and not hasattr(a, "__jax_array__"):
         got = f"{name} of type {type(a).__name__}"
         raise DTypeError("D1", "arrays of JAX or NumPy", got, f"Pass jnp.asarray({name}).")

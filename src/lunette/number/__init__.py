@@ -38,6 +38,7 @@ from lunette.number.cells import cells_of as cells_of
 from lunette.number.cells import check_fits as check_fits
 from lunette.number.cells import each as each
 from lunette.number.cells import exact as exact
+from lunette.number.cells import is_masked as is_masked
 from lunette.number.cells import meeting as meeting
 from lunette.number.convert import as_dtype as as_dtype
 from lunette.number.convert import like as like

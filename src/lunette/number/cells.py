@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -45,9 +46,14 @@ def check_fits(x: Array, name: str) -> None:
 _MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def is_masked(x: object) -> bool:
+    """Whether some cells of an array are hidden. NumPy loads what such arrays are made of with the first mention."""
+    return "numpy.ma" in sys.modules and isinstance(x, np.ma.MaskedArray)
+
+
 def cells_of(x: object, name: str = "x") -> Array:
     """Any nested list or array as an object array of numbers, each exactly the number it was."""
-    if isinstance(x, np.ma.MaskedArray):
+    if is_masked(x):
         raise DTypeError("N1", "an array without a mask", f"{name} as a masked array", f"Pass {name}.filled(...).")
     if isinstance(x, np.ndarray):
         check_fits(x, name)

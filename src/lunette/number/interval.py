@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Final, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import flint
 import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
-from lunette.number.cells import each
-from lunette.number.kinds import OBJECT, Array, Lifted, Number, is_float, primal
+from lunette.number.ends import Ends
+from lunette.number.exactly import as_array, exactly
+from lunette.number.kinds import OBJECT, Array, Lifted, Number, primal
 from lunette.number.rounding import (
     above,
     add_outward,
@@ -31,14 +32,14 @@ from lunette.number.rounding import (
 )
 from lunette.window import Shape
 
-BOX_OPERATORS: Final[dict[str, Callable[[Any, Any], Interval]]] = {}
-"""`add`, `sub`, `mul` and `div` of boxes, or of a box and a number, as the public functions of these names do them."""
-_UFUNCS: Final = {np.add: "add", np.subtract: "sub", np.multiply: "mul", np.divide: "div"}
+BOX_OPERATORS: Final[dict[str, Callable[..., Interval]]] = {}
+"""Operators of boxes, or of a box and a number, as the public functions of these names do them; methods of a box."""
+_UFUNCS: Final = {np.add: "add", np.subtract: "sub", np.multiply: "mul", np.divide: "div", np.matmul: "matmul"}
 _PLAIN: Final = (int, float, Fraction)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Interval:
+class Interval(Ends):
     """Every number from lo to hi. Float ends are rounded outward, exact ends (int, Fraction) stay exact.
 
     >>> tenth = Interval(1.0) / 10
@@ -68,7 +69,7 @@ class Interval:
         if type(self.lo) in _PLAIN and type(self.hi) in _PLAIN and self.lo <= self.hi:
             return
         try:
-            lo, hi = _as_array(self.lo), _as_array(self.hi)
+            lo, hi = as_array(self.lo), as_array(self.hi)
             if lo.dtype.kind in "bcmMSU" or hi.dtype.kind in "bcmMSU":
                 raise TypeError  # numpy compares these, but they are not real numbers
             ordered = np.asarray(lo <= hi if lo.shape == hi.shape else True, bool)
@@ -98,12 +99,41 @@ class Interval:
         return a if isinstance(a, Interval) else Interval(a)
 
     @staticmethod
+    def around(x: Number, eps: Number, clip: tuple[Number, Number] | None = None) -> Interval:
+        """Every number within eps of x, rounded outward; with `clip`, those of them from clip[0] to clip[1].
+
+        >>> Interval.around(Fraction(1, 2), Fraction(1, 8))
+        Interval(lo=Fraction(3, 8), hi=Fraction(5, 8))
+        >>> image = np.array([[0.0, 0.5]], np.float32)
+        >>> box = Interval.around(image, 0.1, clip=(0, 1))
+        >>> box.lo[0, 0], 0.6 in box[0, 1], image in box
+        (np.float32(0.0), True, True)
+        """
+        reach = as_array(eps)
+        eps = reach if isinstance(eps, list) else eps
+        if reach.dtype.kind in "bcmMSU" or not (reach >= 0).all():
+            raise ArgumentError("N4", "eps >= 0", f"eps={shown(eps)}", "Pass a distance.", who="Interval.around")
+        box = Interval(x) + Interval(-eps, eps)
+        if clip is None:
+            return box
+        within = Interval(*clip)
+        if not np.ndim(box.lo):
+            return Interval(*(min(max(end, within.lo), within.hi) for end in (box.lo, box.hi)))
+        lo, hi = as_array(box.lo), as_array(box.hi)
+        edge = Interval(np.zeros(1, lo.dtype)) + within  # in the dtype, rounded outward
+        return Interval(np.clip(lo, edge.lo[0], edge.hi[0]), np.clip(hi, edge.lo[0], edge.hi[0]))
+
+    @staticmethod
     def between(lo: Number, hi: Number) -> Interval:
         """The interval of ends that are known to be in order: large boxes are not looked at again."""
         box: Interval = object.__new__(_class_of(lo))
         object.__setattr__(box, "lo", lo)
         object.__setattr__(box, "hi", hi)
         return box
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Interval]: ...  # a box has the glue as methods
 
     @property
     def shape(self) -> Shape:
@@ -135,12 +165,12 @@ class Interval:
 
     def __contains__(self, a: Number) -> bool:
         try:
-            lo, hi = (_exactly(e) for e in ((a.lo, a.hi) if isinstance(a, Interval) else (a, a)))
+            lo, hi = (exactly(e) for e in ((a.lo, a.hi) if isinstance(a, Interval) else (a, a)))
             if lo.shape not in (self.shape, ()) and self.shape:
                 need, got = f"cells of shape {self.shape}", f"shape {lo.shape}"
                 raise ShapeError("N4", need, got, "Spread it with np.broadcast_to.", who="Interval")
             with np.errstate(invalid="ignore"):  # NaN is in no box
-                inside = (_exactly(self.lo) <= lo) & (hi <= _exactly(self.hi))
+                inside = (exactly(self.lo) <= lo) & (hi <= exactly(self.hi))
         except LunetteError:
             raise
         except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: torch, of a tensor that requires grad
@@ -240,7 +270,7 @@ class Box(Interval):
 
     def __repr__(self) -> str:
         with np.errstate(all="ignore"):
-            widths = _as_array(self.hi) - _as_array(self.lo)
+            widths = as_array(self.hi) - as_array(self.lo)
         wide = f", no wider than {np.nanmax(widths)}" if widths.size else ""
         return f"Interval({self.dtype} of shape {self.shape}{wide})"
 
@@ -272,8 +302,47 @@ class Box(Interval):
     def __rtruediv__(self, other: Number) -> Interval:
         return BOX_OPERATORS["div"](other, self)
 
+    def __matmul__(self, other: Number) -> Interval:
+        return self._with("matmul", other)
+
+    def __rmatmul__(self, other: Number) -> Interval:
+        return BOX_OPERATORS["matmul"](other, self)
+
+    def __abs__(self) -> Interval:
+        return BOX_OPERATORS["abs"](self)
+
+    def exp(self) -> Interval:
+        return BOX_OPERATORS["exp"](self)
+
+    def log(self) -> Interval:
+        return BOX_OPERATORS["log"](self)
+
+    def power(self, p: Number) -> Interval:
+        return BOX_OPERATORS["power"](self, p)
+
+    def __getattr__(self, name: str) -> Callable[..., Interval]:
+        """The glue as methods: `box.reshape((2, 8))` is `ln.reshape(box, (2, 8))`."""
+        if name not in BOX_OPERATORS:
+            raise AttributeError(f"an Interval has no {name}; functions of lunette take it: ln.max_pool(box, 2)")
+        return partial(BOX_OPERATORS[name], self)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *BOX_OPERATORS})
+
+    def __gt__(self, other: Number) -> bool:
+        raise refusal("gt", other)
+
+    def __lt__(self, other: Number) -> bool:
+        raise refusal("lt", other)
+
     def _with(self, name: str, other: Number) -> Interval:
         return NotImplemented if isinstance(other, Lifted) else BOX_OPERATORS[name](self, other)
+
+
+def refusal(word: str, other: Number) -> ArgumentError:
+    """Rule N4: a box is neither greater nor not, but certainly, possibly or certainly not, cell by cell."""
+    need, hint = "a comparison by its name", f"Say box.certainly_{word}(...) or box.possibly_{word}(...)."
+    return ArgumentError("N4", need, f"a box beside {shown(other)}", hint, who="Interval")
 
 
 def _class_of(lo: Any) -> type[Interval]:
@@ -285,39 +354,11 @@ def _decides(other: Any) -> bool:
     return isinstance(other, Lifted | Box) or (isinstance(other, np.ndarray) and other.ndim > 0)
 
 
-def _as_array(a: Any) -> Array:
-    """Ends as numpy reads them; of torch's bfloat16, which it does not know, as float32."""
-    if type(a) is np.ndarray:  # whose dtype takes long to print
-        return a
-    cells = np.asarray(a.float() if str(getattr(a, "dtype", "")) == "torch.bfloat16" else a)
-    if isinstance(a, list | tuple) and cells.dtype == np.float64:
-        given = np.array(a, object)
-        return cells if (cells == given).all() else given  # an integer among floats may be none
-    return cells
-
-
 def _cell(number: Any) -> Array:
     """A number as an array without axes."""
     cell = np.empty((), object)
     cell[()] = number
     return cell
-
-
-def _exactly(a: Any) -> Array:
-    """Cells that numpy compares as the real numbers they are; it would round integers, and numbers beside float32."""
-    cells = _as_array(a)
-    if cells.dtype.kind in "bcmMSU":
-        raise TypeError
-    if cells.dtype == OBJECT or cells.dtype.kind in "iu":
-        return each(_comparable, cells.astype(object))
-    return cells.astype(np.float64) if cells.dtype.itemsize < 8 else cells
-
-
-def _comparable(a: Number) -> Number:
-    """A finite number as one that compares with every other: a Decimal does not with a Fraction."""
-    if isinstance(a, Decimal) and a.is_finite():
-        return Fraction(a)
-    return float(a) if isinstance(a, Decimal) or (is_float(a) and not isinstance(a, np.longdouble)) else a
 
 
 # ---- enclosures: intervals, and the balls of flint

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, shown
+from lunette.number import BOX_OPERATORS
 from lunette.op import Op, Placeholder, Request, parameters_of
 from lunette.ops.adaptive_pool import AdaptiveAvgPool as AdaptiveAvgPool
 from lunette.ops.adaptive_pool import AdaptiveMaxPool as AdaptiveMaxPool
@@ -23,35 +24,60 @@ from lunette.ops.adaptive_pool import adaptive_avg_pool as adaptive_avg_pool
 from lunette.ops.adaptive_pool import adaptive_max_pool as adaptive_max_pool
 from lunette.ops.avg_pool import AvgPool as AvgPool
 from lunette.ops.avg_pool import avg_pool as avg_pool
-from lunette.ops.binary import Add, Div, Equal, Gate, Maximum, Minimum, Mul, Prefer, Sub
-from lunette.ops.broadcast import BroadcastTo, Sum
+from lunette.ops.binary import Add, Div, Equal, Gate, Maximum, Minimum, Mul, Prefer, Sub, maximum, minimum
+from lunette.ops.broadcast import BroadcastTo, Sum, broadcast_to
+from lunette.ops.broadcast import sum as sum_
 from lunette.ops.concat import Concat
 from lunette.ops.conv import Conv as Conv
 from lunette.ops.conv import conv as conv
 from lunette.ops.conv_transpose import ConvTranspose as ConvTranspose
 from lunette.ops.conv_transpose import conv_transpose as conv_transpose
-from lunette.ops.erf import Bell, Erf
-from lunette.ops.floor import Floor
+from lunette.ops.erf import Bell, Erf, erf
+from lunette.ops.floor import Floor, floor
 from lunette.ops.global_pool import GlobalAvgPool as GlobalAvgPool
 from lunette.ops.global_pool import GlobalMaxPool as GlobalMaxPool
 from lunette.ops.global_pool import global_avg_pool as global_avg_pool
 from lunette.ops.global_pool import global_max_pool as global_max_pool
 from lunette.ops.glue import Glue
-from lunette.ops.layout import Reshape, Transpose
-from lunette.ops.linear import MatMul
+from lunette.ops.layout import Reshape, Transpose, flatten, reshape, transpose
+from lunette.ops.linear import MatMul, linear, matmul
 from lunette.ops.loss import OneHot
 from lunette.ops.lp_pool import LpPool as LpPool
 from lunette.ops.lp_pool import lp_pool as lp_pool
 from lunette.ops.max_pool import MaxPool as MaxPool
 from lunette.ops.max_pool import max_pool as max_pool
-from lunette.ops.norm import LogSoftmax, Softmax
-from lunette.ops.pad import Pad, Slice
-from lunette.ops.power import Pow, Power
-from lunette.ops.reduce import Max, Mean
+from lunette.ops.norm import LogSoftmax, Softmax, log_softmax, softmax
+from lunette.ops.pad import Pad, Slice, pad
+from lunette.ops.pad import slice as slice_
+from lunette.ops.power import Pow, Power, pow, power
+from lunette.ops.reduce import Max, Mean, mean
+from lunette.ops.reduce import max as max_
 from lunette.ops.smooth_max_pool import SmoothMaxPool as SmoothMaxPool
 from lunette.ops.smooth_max_pool import smooth_max_pool as smooth_max_pool
-from lunette.ops.take import Put, Take
-from lunette.ops.unary import Abs, Exp, LeakyRelu, Log, Neg, Relu, Sigmoid, Sign, Sqrt, StopGradient, Tanh
+from lunette.ops.take import Put, Take, take
+from lunette.ops.unary import (
+    Abs,
+    Exp,
+    LeakyRelu,
+    Log,
+    Neg,
+    Relu,
+    Sigmoid,
+    Sign,
+    Sqrt,
+    StopGradient,
+    Tanh,
+    exp,
+    leaky_relu,
+    log,
+    neg,
+    relu,
+    sigmoid,
+    sqrt,
+    stop_gradient,
+    tanh,
+)
+from lunette.ops.unary import abs as abs_
 from lunette.ops.windowed import Windowed as Windowed
 
 ALL: Final[dict[type[Windowed], Callable[..., Any]]] = {
@@ -120,3 +146,15 @@ def unregister(kind: type[Windowed]) -> None:
         hint = "Lunette's own operators stay."
         raise ArgumentError("OP3", "an operator that was registered", shown(kind), hint, who="unregister")
     del ALL[kind], KINDS[kind.name]
+
+
+BOX_OPERATORS.update(
+    {
+        f.__name__: f
+        for f in (
+            *(broadcast_to, erf, flatten, floor, leaky_relu, linear, log_softmax, matmul, maximum, minimum, pad, pow),
+            *(relu, reshape, sigmoid, slice_, softmax, sqrt, stop_gradient, take, tanh, transpose, neg),
+            *(abs_, exp, log, max_, mean, power, sum_),
+        )
+    }
+)

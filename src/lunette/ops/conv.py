@@ -350,12 +350,9 @@ def check_groups(groups: Any, *channels: int) -> int:
 def check_bias(b: Shape | None, channels: int) -> None:
     """Rule C4."""
     if b is not None and b != (channels,):
-        raise ShapeError(
-            "C4",
-            f"b.shape == ({channels},), one entry per out-channel",
-            f"b.shape={b}",
-            "Leave b out for a bias of zero.",
-        )
+        as_a_row = f"Pass b.reshape({channels})." if prod(b) == channels else "Leave b out for a bias of zero."
+        need = f"b.shape == ({channels},), one entry per out-channel"
+        raise ShapeError("C4", need, f"b.shape={b}", as_a_row)
 
 
 def conv(

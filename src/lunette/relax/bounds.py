@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from lunette.certificate.slopes import Recorded, Slopes
 from lunette.errors import error_context
 from lunette.lines import Greatest
 from lunette.number import Array, Interval
@@ -35,7 +36,7 @@ from lunette.relax.floats import Floats
 from lunette.relax.given import METHODS, boxes_of, check, graph_of, rows_of
 from lunette.relax.network import in_float64
 from lunette.relax.optimise import improve
-from lunette.relax.result import Bounds, joined
+from lunette.relax.result import Asked, Bounds, joined
 from lunette.relax.step import Relaxed
 
 
@@ -80,15 +81,30 @@ def bounds(
         network = in_float64(graph, [None if isinstance(b, Interval) else b for b in given], floats is None)
         wanted = rows_of(rows, network.nodes[network.outputs[0]])
         until = inf if seconds is None else begin + seconds
-        varying = [b for b in given if isinstance(b, Interval)]
         each: list[Bounds] = []
         for k in range(1 if batch is None else batch):
-            own = varying if batch is None else [Interval.between(b.lo[k], b.hi[k]) for b in varying]
-            one = Answer(network, own, memory, _timed(progress, until), floats)
+            own = given if batch is None else [_box(b, k) for b in given]
+            varying = [b for b in own if isinstance(b, Interval)]
+            one = Answer(network, varying, memory, _timed(progress, until), floats)
             stopped = each[-1].stopped if each else ""
-            each.append(one.bounds(method, wanted, steps, stopped))
+
+            def lines(net: Any, varying: Sequence[Interval] = varying) -> Slopes:
+                again = Answer(network, varying, memory, lambda *_: None, floats)
+                slopes = Recorded(net)
+                again.record = slopes.recorder
+                with np.errstate(all="ignore"):
+                    again.bounds(method, wanted, steps)
+                return slopes.found
+
+            asked = Asked(graph, own, lines if method == "optimised" else None)
+            each.append(replace(one.bounds(method, wanted, steps, stopped), asked=asked))
         found = each[0] if batch is None else joined(each, network, method, wanted, semantics)
         return replace(found, seconds=perf_counter() - begin)
+
+
+def _box(b: Array | Interval, k: int) -> Array | Interval:
+    """One box of a batch; points are the same for all."""
+    return Interval.between(b.lo[k], b.hi[k]) if isinstance(b, Interval) else b
 
 
 class OutOfTimeError(Exception):
@@ -112,6 +128,8 @@ class Answer(Boxes):
 
     found: Interval
     """The best of the rows, as it is proven."""
+    record: Callable[[int], Callable[[Array, Dual], None]] | None = None
+    """Makes what is told of better lines, for rows from a number on."""
 
     def bounds(self, method: str, rows: Array | None, steps: int, stopped: str = "") -> Bounds:
         """The bounds; if something `stopped` already, by intervals."""
@@ -120,12 +138,12 @@ class Answer(Boxes):
         self.stopped = stopped
         self.enclose()
         intervals = _floats_of(self.boxes)
-        plain = own = self._of_rows(rows, out)
+        plain = own = self.of_rows(rows, out)
         self.methods = dict.fromkeys(METHODS[: METHODS.index(method) + 1], own)
         if method != "interval":
             if self.moving[out] and not stopped:
                 own = self.methods[method] = self._unless_stopped(lambda: self._walked(rows, out, method, steps), plain)
-            plain = meet(plain, self._of_rows(rows, out))
+            plain = meet(plain, self.of_rows(rows, out))
         both = meet(plain, own)
         if rows is None:
             self.boxes[out] = both
@@ -164,7 +182,7 @@ class Answer(Boxes):
             self.stopped = "out of time"
         return self.found
 
-    def _of_rows(self, rows: Array | None, out: int) -> Interval:
+    def of_rows(self, rows: Array | None, out: int) -> Interval:
         box = self.boxes[out]
         if rows is None:
             return Interval.between(box.lo.copy(), box.hi.copy())
@@ -196,7 +214,8 @@ class Answer(Boxes):
             crown.append(first)
             proven(first)
             if method == "optimised":
-                improve(dual, out, both, first, steps, proven)
+                told = None if self.record is None else self.record(start)
+                improve(dual, out, both, first, steps, proven, told)
         if crown:
             least = np.concatenate([f[: len(f) // 2] for f in crown])
             most = np.concatenate([-f[len(f) // 2 :] for f in crown])

@@ -110,7 +110,9 @@ class Dual:
         def through(step: Step, a: Array | Patch) -> list[Any]:
             account.add(a, step.least, step.most)
             account.slack += step.slack
-            return pulled(step, a)
+            parts = pulled(step, a)
+            account.error = account.error + step.beside
+            return parts
 
         def pull(k: int, wrt: int, a: Array | Patch) -> Array | Patch:
             nonlocal parts

@@ -60,8 +60,19 @@ class _Ascent:
                 self.values[name] = np.clip(v + rate * way, 0, 1)
 
 
-def improve(dual: Dual, at: int, rows: Array, best: Array, steps: int, proven: Callable[[Array], None]) -> None:
-    """Proven lower bounds of rows . h, better than the best so far, in so many steps; `proven` gets them each time."""
+def improve(
+    dual: Dual,
+    at: int,
+    rows: Array,
+    best: Array,
+    steps: int,
+    proven: Callable[[Array], None],
+    record: Callable[[Array, Dual], None] | None = None,
+) -> None:
+    """Proven lower bounds of rows . h, better than the best so far, in so many steps; `proven` gets them each time.
+
+    `record` is told after each walk which rows it was better for, while `dual` still has the walk.
+    """
     relaxed = [s for s in dual.steps.values() if isinstance(s, Relaxed)]
     ascents = {id(s): _Ascent(s, len(rows)) for s in relaxed}
     rate = RATE
@@ -69,7 +80,10 @@ def improve(dual: Dual, at: int, rows: Array, best: Array, steps: int, proven: C
         for k in range(1, steps + 1):
             for s in relaxed:
                 s.choose(ascents[id(s)].values or None)
-            best = np.maximum(best, dual.lower(at, rows, keep=True))
+            found = dual.lower(at, rows, keep=True)
+            if record is not None:
+                record(found > best, dual)
+            best = np.maximum(best, found)
             proven(best)
             if k < steps:
                 _climb(dual, at, ascents, k, rate)

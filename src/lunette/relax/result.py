@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lunette.errors import ArgumentError
+from lunette.certificate.certificate import Certificate, CertificateError, certificate_of
+from lunette.errors import ArgumentError, error_context
 from lunette.graph.graph import Graph
 from lunette.graph.program import Program
 from lunette.number import Array, Interval
+from lunette.page import bar, inset
 from lunette.relax.report import POINTS, STEPS, to_html
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What bounds are of: the graph and its boxes or points; and, of improved lines, how to find them again."""
+
+    graph: Graph
+    boxes: Sequence[Array | Interval]
+    lines: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,7 @@ class Bounds:
     """What the method and each weaker one prove by themselves."""
     each: tuple[Bounds, ...] = field(default=(), repr=False)
     """Of a batch, the bounds of every box; all arrays have an axis for them in front."""
+    asked: Asked | None = field(default=None, repr=False)
 
     @property
     def width(self) -> Array:
@@ -82,15 +95,53 @@ class Bounds:
                     look(x)
         return least, greatest
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """A page about them, which needs no other file; written to `path` if it is given."""
+    def certificate(self) -> Certificate:
+        """A file that proves bounds like these in exact integers; `lo` and `hi` of it are those that it proves.
+
+        They are the checker's own: of the same method, with lines of the same kind, and in general not the same floats.
+        """
+        self._one("certificate()")
+        assert self.asked is not None
+        with error_context("certificate"):
+            ends = [(b.lo, b.hi) if isinstance(b, Interval) else (b, b) for b in self.asked.boxes]
+            for lo, hi in ends:
+                if not (np.isfinite(lo).all() and np.isfinite(hi).all()):
+                    raise CertificateError("CE4", "finite boxes", "an infinite end", "Certificates are of numbers.")
+            return certificate_of(self.asked.graph, ends, self.rows, self.method, self.semantics, self.asked.lines)
+
+    def _one(self, what: str) -> None:
+        """Rule Z7."""
         if self.each:
             got = f"a batch of {len(self.each)} boxes"
-            raise ArgumentError("Z7", "bounds of one box", got, "b.each[0].to_html() is about the first.", who="bounds")
+            raise ArgumentError("Z7", "bounds of one box", got, f"b.each[0].{what} is about the first.", who="bounds")
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A page about them, which needs no other file; written to `path` if it is given."""
+        self._one("to_html()")
         text = to_html(self)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: a bar from lo to hi for every row, the first ones of many."""
+        lo, hi = (np.asarray(a, np.float64).ravel() for a in (self.lo, self.hi))
+        ends = np.concatenate([lo, hi])
+        ends = ends[np.isfinite(ends)]
+        least, most = (float(ends.min()), float(ends.max())) if ends.size else (0.0, 1.0)
+        span = (most - least) or 1.0
+        rows = []
+        for at, (a, b) in enumerate(zip(lo[:MOST_ROWS], hi[:MOST_ROWS], strict=True)):
+            start, stop = ((min(max(float(v), least), most) - least) / span for v in (a, b))
+            sign = "above 0" if a > 0 else "below 0" if b < 0 else ""
+            rows.append((str(at), bar(start, stop - start), f"{a:.6g}", f"{b:.6g}", f"{b - a:.3g}", sign))
+        more = f"<p>and {len(lo) - MOST_ROWS} more</p>" if len(lo) > MOST_ROWS else ""
+        words = f"{self.method}, {self.seconds:.2f} s" + (f", stopped: {escape(self.stopped)}" if self.stopped else "")
+        return f"<div><p>{words}</p>{inset(('row', '', 'lo', 'hi', 'width', 'proven'), rows)}{more}</div>"
+
+
+MOST_ROWS = 24
+"""Of bounds that a notebook shows."""
 
 
 def joined(each: Sequence[Bounds], graph: Graph, method: str, rows: Array | None, semantics: str) -> Bounds:

@@ -79,6 +79,8 @@ class Step(ABC):
     most: Array
     """high + error."""
     slack: float
+    beside: Any = 0.0
+    """What the last pull may be off by more than that, per row."""
 
     def __init__(self, sources: Sequence[int], rounding: Any = 0.0) -> None:
         self.sources, self.rounding = tuple(sources), rounding
@@ -177,10 +179,14 @@ class Relaxed(Step):
         self.parameters: Parameters | None = None
         self.choose(None)
 
+    def lines_for(self, parameters: Parameters | None) -> Lines:
+        """The lines of these parameters."""
+        return self.relaxation.lines(parameters)
+
     def choose(self, parameters: Parameters | None) -> None:
         """Take the lines of these parameters."""
         self.parameters = parameters
-        self.lines: Lines = self.relaxation.lines(parameters)
+        self.lines: Lines = self.lines_for(parameters)
         error: Any = 0.0
         terms = 0
         for t, low, high, size in zip(self.relaxation.taps, self.lines.low, self.lines.high, self.sizes, strict=True):

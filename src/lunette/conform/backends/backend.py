@@ -56,6 +56,8 @@ class Backend(ABC):
     """How many cases may be tried to reduce one failure."""
     lives_here: bool = False
     """Workers are forked from this process: what is measured has no name that another process could import."""
+    may_be_anything: bool = False
+    """Nobody knows which ranks and dtypes it is made for: it is asked, and the user may say."""
     environment: Mapping[str, str] = {}
     """Variables that must be set before the library is imported."""
     switches: ClassVar[tuple[str, ...]] = ()
@@ -131,6 +133,10 @@ class Backend(ABC):
             if case.misses and asked != "first":
                 return "shares of a derivative beside windows without cells"
         return None
+
+    def expected(self, mode: str) -> str:
+        """The call that is made of a user's function, in words; nothing for a library, which has its own."""
+        return ""
 
     def fitted(self, case: Case) -> Case:
         """The case itself, or the nearest one that can be asked, where it is plain which."""

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import marshal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -26,6 +26,7 @@ from lunette.ops import ALL, KINDS
 PER_AXIS = frozenset({"stride", "padding", "dilation", "output_padding"})
 BOUNDS = "bounds"
 """What a function is meant to be that claims bounds of networks (lunette.conform.backends.bounds)."""
+VALUES, DERIVATIVES = ("forward", "indices"), ("jvp", "vjp")
 UNSAID = ("ties", "spatial", "arithmetic")
 """Options that change no value: a function need not have them."""
 
@@ -34,6 +35,7 @@ class Function(Backend):
     """A function that should be an operator."""
 
     lives_here = True
+    may_be_anything = True
 
     def __init__(
         self,
@@ -42,8 +44,6 @@ class Function(Backend):
         op: str,
         jvp: Callable[..., Any] | None = None,
         vjp: Callable[..., Any] | None = None,
-        dtypes: Sequence[str] | None = None,
-        ranks: Sequence[int] | None = None,
     ) -> None:
         self.name, self.op = name, op
         self.functions = {"forward": function, "indices": function, "jvp": jvp, "vjp": vjp}
@@ -54,8 +54,8 @@ class Function(Backend):
             modes.append("indices")
         self.space = Space(
             ops=(op,),
-            ranks=tuple(ranks or (1, 2, 3)),
-            dtypes=tuple(dtypes or ("float32", "float64")),
+            ranks=(1, 2, 3),
+            dtypes=("float32", "float64"),
             modes=tuple(modes),
             layouts=("contiguous",),
             named_padding=False,  # cells, in pairs only where both ends differ
@@ -77,18 +77,16 @@ class Function(Backend):
 
     @property
     def fingerprint(self) -> str:
-        """Of the files that the functions are written in, and of what they are said to be made for."""
-        made_for = hashlib.sha256(repr((self.space.dtypes, self.space.ranks)).encode())
+        """Of the files that the functions are written in."""
+        files = hashlib.sha256()
         for mode in ("forward", "jvp", "vjp"):
-            made_for.update(code_of(self.functions[mode]))
-        return made_for.hexdigest()[:16]
+            files.update(code_of(self.functions[mode]))
+        return files.hexdigest()[:16]
 
     def supports(self, case: Case) -> str | None:
         """A function without an argument is not asked for what that argument says."""
         if case.mode not in self.space.modes:
             return f"no {case.mode}"
-        if case.dtype not in self.space.dtypes:
-            return f"no {case.dtype}"
         function = self.functions[case.mode]
         assert function is not None
         for name, value in case.options.items():
@@ -99,6 +97,22 @@ class Function(Backend):
             if value != default and not (isinstance(value, tuple) and set(value) == {default}):
                 return f"the function takes no {name}"
         return None
+
+    def expected(self, mode: str) -> str:
+        function = self.functions[mode]
+        assert function is not None
+        kind = KINDS[self.op]
+        arrays = {"jvp": ["primals", "tangents"], "vjp": ["primals", "cotangent"]}.get(mode, list(kind.arrays))
+        arrays = [a if a != "b" else "b=None" for a in arrays]
+        needed = [n for n, p in parameters_of(ALL[kind]).items() if p.default is p.empty and n not in kind.arrays]
+        more = [n for n in parameters_of(ALL[kind]) if n not in (*kind.arrays, *needed, *UNSAID, "return_indices")]
+        options = [*needed, *(f"{n}=..." for n in more if self._takes(function, n))]
+        gives = {
+            "indices": "(y, index), two NumPy arrays",
+            "jvp": "the tangent of y, a NumPy array",
+            "vjp": f"a tuple of {len(kind.arrays)} NumPy arrays, one for each primal",
+        }.get(mode, "y, a NumPy array of x's dtype")
+        return f"{name_of(function)}({', '.join([*arrays, *options])}) -> {gives}; x is (batch, channels, *space)"
 
     def fitted(self, case: Case) -> Case:
         """Without the options that the function has no parameter for."""
@@ -201,22 +215,48 @@ def _as_array(value: Any) -> Any:
 
 
 class Imported(Function):
-    """A function named "module:function as operator"; `<function>_jvp` and `<function>_vjp` beside it belong to it."""
+    """A function named "module:function as operator"; `<function>_jvp` and `<function>_vjp` beside it belong to it.
+
+    Derivatives elsewhere are named behind it: "my:pool as max_pool vjp=back", or "vjp=other:back".
+    """
 
     lives_here = False
 
     def __init__(self, name: str) -> None:
-        place, _, op = name.partition(" as ")
+        place, _, rest = name.partition(" as ")
+        op, *named = rest.split(" ")
         module, path, function, beside = imported(place, op)
-        self.module_name, self.path = module, path
-        derivatives: Mapping[str, Any] = {
-            m: getattr(beside, f"{path.rpartition('.')[2]}_{m}", None) for m in ("jvp", "vjp")
-        }
+        self.places = {m: (module, f"{path}_{m}") for m in DERIVATIVES} | dict.fromkeys(VALUES, (module, path))
+        derivatives: dict[str, Any] = {m: getattr(beside, f"{path.rpartition('.')[2]}_{m}", None) for m in DERIVATIVES}
+        for mode, _, where in (n.partition("=") for n in named):
+            self.places[mode] = _place(where, module)
+            derivatives[mode] = _imported(*self.places[mode])
         super().__init__(name, function, op, derivatives["jvp"], derivatives["vjp"])
 
     def place(self, mode: str) -> tuple[str, str]:
         """As it was named."""
-        return self.module_name, self.path + (f"_{mode}" if mode in ("jvp", "vjp") else "")
+        return self.places[mode]
+
+
+def _place(where: str, module: str) -> tuple[str, str]:
+    """Module and name of a function that is named beside another one."""
+    other, _, name = where.rpartition(":")
+    return other or module, name
+
+
+def _imported(module: str, name: str) -> Callable[..., Any]:
+    """Rule V5."""
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        hint = "Run it where `import` finds the module."
+        raise ArgumentError("V5", f"a module {module}", shown(str(error)), hint, who="conform") from error
+    if not callable(found):
+        raise ArgumentError(
+            "V5", f"a function {name} in {module}", shown(found), "Write module:function.", who="conform"
+        )
+    function: Callable[..., Any] = found
+    return function
 
 
 def imported(place: str, op: str) -> tuple[str, str, Callable[..., Any], Any]:
@@ -292,10 +332,8 @@ def name_of(function: Any) -> str:
 def as_backend(
     function: Callable[..., Any],
     op: str | None,
-    jvp: Callable[..., Any] | None,
-    vjp: Callable[..., Any] | None,
-    dtypes: Sequence[str] | None,
-    ranks: Sequence[int] | None,
+    jvp: Any,
+    vjp: Any,
 ) -> str:
     """Give a function of this process a name under which it is found here."""
     if not callable(function):
@@ -307,7 +345,7 @@ def as_backend(
     if chosen == BOUNDS:
         from lunette.conform.backends.bounds import Claimed
 
-        register(Claimed(name, function, dtypes, ranks))
+        register(Claimed(name, function))
     else:
-        register(Function(name, function, chosen, jvp, vjp, dtypes, ranks))
+        register(Function(name, function, chosen, jvp, vjp))
     return name

@@ -18,6 +18,8 @@ _PLACES: Final = {
     "onnx-reference": "onnx_reference:OnnxReference",
     "openvino": "openvino:OpenVino",
     "tinygrad": "tinygrad:Tinygrad",
+    "tensorflow": "tensorflow:TensorFlow",
+    "keras": "tensorflow:Keras",
     "lunette": "lunette:Lunette",
     "lunette-jax": "lunette_jax:LunetteJax",
     "lunette as bounds": "bounds:LunetteBounds",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import ml_dtypes
@@ -16,6 +18,8 @@ from lunette.dialects import DIALECTS, Call
 from lunette.number import Array
 
 UNPADDED, UNDILATED = ("lp_pool",), ("avg_pool", "lp_pool")
+LATE = ("torch.fx.experimental.symbolic_shapes", "torch._decomp.decompositions_for_jvp")
+"""What torch imports with its first derivative, which takes longer than a thousand cases: once, before workers fork."""
 FIRST = {"max_pool": ("first",), "adaptive_max_pool": ("first",), "global_max_pool": ("split",)}
 
 
@@ -42,6 +46,9 @@ class Torch(Backend):
     def load(self) -> Any:
         torch = super().load()
         torch.set_num_threads(1)
+        for name in LATE:
+            with suppress(ImportError):  # of another version
+                importlib.import_module(name)
         return torch
 
     def function(self, case: Case) -> Callable[..., Any]:

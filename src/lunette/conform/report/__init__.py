@@ -7,3 +7,7 @@ page    people: one HTML file that loads nothing
 plots   the pictures of the page
 words   names and spelling that all of them share
 """
+
+from lunette.conform.report import inset as inset
+from lunette.conform.report import page as page
+from lunette.conform.report import text as text

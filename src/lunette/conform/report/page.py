@@ -16,12 +16,13 @@ from lunette.conform.report.words import (
     count,
     headline,
     keys,
+    seen_as,
     share,
     summing,
     told,
     who,
 )
-from lunette.conform.result import Finding, Report, Verdict
+from lunette.conform.result import GRAVITY, SHOWN, Finding, Report, Verdict, gravity
 from lunette.errors import LunetteError
 from lunette.explain import explain
 from lunette.page import Section, inline, page, table
@@ -55,7 +56,7 @@ article h3{font-size:15.5px;margin:0 0 8px;display:flex;flex-wrap:wrap;gap:8px;a
 h3 small{color:var(--muted);font-weight:400;font-size:13px}
 .badge{border-radius:6px;padding:1px 8px;font-size:12px;font-weight:600;--hue:var(--red);
 background:color-mix(in srgb,var(--hue) 28%,var(--card))}
-.badge.known{--hue:var(--amber)}.badge.died{--hue:var(--ink);background:var(--ink);color:var(--card)}
+.badge.known{--hue:var(--amber)}.badge.refused{--hue:var(--blue)}.badge.died{--hue:var(--ink);background:var(--ink);color:var(--card)}
 dl{display:grid;grid-template-columns:82px minmax(0,1fr);gap:5px 12px;margin:0 0 12px;font-size:13.5px}
 dt{color:var(--muted)}dd{margin:0;overflow-wrap:anywhere}dd code,dd pre{white-space:pre-wrap}
 dd pre{margin:0;padding:6px 10px;border-radius:8px;line-height:1.5;max-height:22em;overflow:auto}
@@ -66,9 +67,13 @@ section>table td,p,h1,h2,h3,footer{overflow-wrap:anywhere}
 MONO: Final = frozenset({"reproduce", "got", "right is", "replay"})
 LEGEND: Final = (
     ("color-mix(in srgb,var(--teal) 16%,var(--card))", "all agree"),
-    ("color-mix(in srgb,var(--red) 45%,var(--card))", "some fail (how many)"),
+    ("color-mix(in srgb,var(--red) 45%,var(--card))", "some are wrong or crash (how many)"),
+    ("color-mix(in srgb,var(--blue) 45%,var(--card))", "some are refused, none is wrong"),
     ("color-mix(in srgb,var(--amber) 45%,var(--card))", "only known differences"),
 )
+
+
+NAMED: Final = {"wrong": "wrong answers", "crashed": "crashes and hangs", "refused": "refusals"}
 
 
 def html(reports: Sequence[Report]) -> str:
@@ -90,15 +95,19 @@ def html(reports: Sequence[Report]) -> str:
     return page(clean(f"Conformance: {name}"), words, _facts(reports), sections, foot, top=top, style=STYLE)
 
 
+SHOWN["page"] = lambda report: html([report])
+
+
 def _facts(reports: Sequence[Report]) -> list[tuple[str, str]]:
-    cases, failures = sum(r.cases for r in reports), sum(r.failures for r in reports)
-    asked = sum(r.asked for r in reports)
+    cases, asked = sum(r.cases for r in reports), sum(r.asked for r in reports)
+    failed = {how: sum(r.failed(how) for r in reports) for how in GRAVITY}
     new = sum(len(r.unexplained) for r in reports)
     known = sum(len(r.findings) for r in reports) - new
     stale = sum(len(r.stale) for r in reports)
     facts = [
-        ("cases" if asked == cases else f"cases, {cases - asked:,} of them not supported", f"{cases:,}"),
-        ("of those asked agree", share(asked - failures, asked)),
+        ("cases asked" if asked == cases else f"cases asked, {cases - asked:,} more not supported", f"{asked:,}"),
+        ("of them agree", share(asked - sum(failed.values()), asked)),
+        *((NAMED[how], f"{n:,}") for how, n in failed.items() if n or how != "crashed"),
         ("new findings", f"{new}"),
         ("known differences", f"{known}"),
         ("to run", f"{sum(r.seconds for r in reports):.0f} s"),
@@ -137,6 +146,8 @@ def _slug(kind: str) -> str:
 
 
 def _of(report: Report, prefix: str) -> Iterator[Section]:
+    if told := (*report.misfits, *report.notes):
+        yield Section(f"{prefix}notes", "To know first", "", table(("",), [(text(line),) for line in told]))
     yield _verdicts(report, prefix)
     if report.table:
         yield _heat(report, prefix)
@@ -210,10 +221,10 @@ def _tightness(report: Report, prefix: str) -> Section:
 
 
 def _article(f: Finding, anchor: str) -> str:
-    died = " died" if f.verdict in (Verdict.CRASHED, Verdict.HUNG) else ""
     known = '<span class="badge known">known</span>' if f.known is not None else ""
+    kind = " died" * (gravity(f.verdict) == "crashed") + " refused" * (gravity(f.verdict) == "refused")
     head = (
-        f'<h3>{text(f.op)} <span class="badge{died}">{text(f.verdict)}</span>{known}'
+        f'<h3>{text(f.op)} <span class="badge{kind}">{text(seen_as(f))}</span>{known}'
         f"<small>{count(f.count, 'case')}; the smallest: {text(configuration(f.case))}</small></h3>"
     )
     said = [(label, words) for label, words in told(f) if label != "rule"]  # the class has said it

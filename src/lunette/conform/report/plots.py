@@ -10,7 +10,7 @@ from typing import Final
 from lunette.conform.case import LAYOUTS, MODES
 from lunette.conform.data import DTYPES
 from lunette.conform.report.words import clean, share
-from lunette.conform.result import FAILURES, Accuracy, Cell, Verdict, judged
+from lunette.conform.result import GRAVITY, Accuracy, Cell, Verdict, judged
 
 COLOURS: Final[Mapping[str, str]] = {
     "equal": "--teal",
@@ -19,6 +19,7 @@ COLOURS: Final[Mapping[str, str]] = {
     "declined": "--line",
     "crashed": "--ink",
     "hung": "--ink",
+    "refused": "--blue",
 }
 DTYPE_COLOURS: Final[Mapping[str, str]] = {
     "float32": "--blue",
@@ -59,17 +60,21 @@ def _family(option: str) -> tuple[int, int]:
 
 
 def _field(cell: Cell | None, op: str, option: str) -> str:
+    """Wrong answers and crashes in red, refusals in blue, what is known in amber; the number is of the worst."""
     if cell is None or not cell.cases:
         return "<td></td>"
-    new = cell.failures - cell.known
-    words = f"{op}, {option}: {cell.failures} of {cell.cases} failed ({share(cell.failures, cell.cases)})"
+    wrong, refused = cell.failures - cell.refused, cell.refused
+    words = f"{op}, {option}: {wrong} wrong or crashed, {refused} refused of {cell.cases} cases"
     words += f", {cell.known} of them known" if cell.known else ""
     if not cell.failures:
         return f'<td class="fine" title="{text(words)}"></td>'
-    colour = "--red" if new else "--amber"
+    new_refused = refused - cell.known_refused
+    new_wrong = wrong - (cell.known - cell.known_refused)
+    ways = ("--red", wrong, new_wrong), ("--blue", refused, new_refused), ("--amber", cell.failures, cell.failures)
+    colour, many = next((c, n) for c, n, new in ways if new)
     # The square root, or else one failure in a thousand would look like none; never so strong that the number drowns.
-    strength = 18 + 37 * (cell.failures / cell.cases) ** 0.5
-    return f'<td style="--heat:var({colour});--much:{strength:.0f}%" title="{text(words)}">{_few(cell.failures)}</td>'
+    strength = 18 + 37 * (many / cell.cases) ** 0.5
+    return f'<td style="--heat:var({colour});--much:{strength:.0f}%" title="{text(words)}">{_few(many)}</td>'
 
 
 def _few(n: int) -> str:
@@ -85,15 +90,19 @@ def verdict_bars(rows: Iterable[tuple[str, Mapping[str, int]]]) -> str:
     for name, verdicts in rows:
         whole = sum(verdicts.values())
         asked = judged(verdicts)
-        wrong = sum(n for v, n in verdicts.items() if Verdict(v) in FAILURES)
+        failed = {how: sum(verdicts.get(v, 0) for v in some) for how, some in GRAVITY.items()}
         bar = "".join(_piece(v, verdicts.get(v, 0), whole) for v in Verdict)
         words = " · ".join(f"{verdicts[v]:,} {v}" for v in Verdict if verdicts.get(v))
-        agree = f'<td class="number{" bad" * bool(wrong)}">{share(asked - wrong, asked)}</td>'
+        numbers = "".join(
+            f'<td class="number{" bad" * bool(n and how != "refused")}">{n or "·"}</td>' for how, n in failed.items()
+        )
         lines.append(
-            f'<tr><td>{text(name)}</td><td class="number">{whole:,}</td>{agree}'
+            f'<tr><td>{text(name)}</td><td class="number">{asked:,}</td>'
+            f'<td class="number">{share(asked - sum(failed.values()), asked)}</td>{numbers}'
             f'<td class="wide"><div class="pieces">{bar}</div></td><td class="words">{text(words)}</td></tr>'
         )
-    head = '<tr><th></th><th class="number">cases</th><th class="number">agree</th><th></th><th>verdicts</th></tr>'
+    columns = "".join(f'<th class="number">{name}</th>' for name in ("asked", "agree", *GRAVITY))
+    head = f"<tr><th></th>{columns}<th></th><th>verdicts</th></tr>"
     body = f"<thead>{head}</thead><tbody>{''.join(lines)}</tbody>"
     return f'<div class="scroll"><table class="verdicts">{body}</table></div>'
 

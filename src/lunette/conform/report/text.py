@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -10,15 +11,26 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lunette.conform.report.words import GOOD, clean, configuration, count, headline, share, summing, told, who
-from lunette.conform.result import FAILURES, Finding, Report, Verdict, judged
+from lunette.conform.report.words import (
+    GOOD,
+    clean,
+    configuration,
+    count,
+    headline,
+    seen_as,
+    share,
+    summing,
+    told,
+    who,
+)
+from lunette.conform.result import GRAVITY, SHOWN, Finding, Report, Verdict, gravity, judged
 
 MOST_FULL: Final = 12
 """Findings that are printed in full; the files have all of them."""
 MOST_LINES: Final = 16
 """Of a drawing; the page has the whole of it."""
 TO_COPY: Final = frozenset({"reproduce", "replay"})
-STYLES: Final[Mapping[str, str]] = {"crashed": "bold red", "hung": "bold red", "unsupported": "dim", "declined": "dim"}
+STYLES: Final[Mapping[str, str]] = {"wrong": "red", "crashed": "bold red", "refused": "yellow"}
 
 
 def show(report: Report, out: Console) -> None:
@@ -27,12 +39,28 @@ def show(report: Report, out: Console) -> None:
         out.print(part, highlight=False, crop=False)
 
 
+def summary(report: Report) -> str:
+    """What `print(report)` shows: operators, findings at a glance, the headline."""
+    out = StringIO()
+    console = Console(file=out, width=120, color_system=None)
+    for part in (*_top(report), *([Text(), findings(report)] if report.findings else []), Text(headline(report))):
+        console.print(part, highlight=False, crop=False)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+SHOWN["text"] = summary
+
+
+def _top(report: Report) -> Iterator[RenderableType]:
+    yield title(report)
+    for note in (*([report.journal] if report.journal else []), *report.notes, *report.misfits):
+        yield Text(clean(note), style="yellow")
+    yield operators(report)
+
+
 def parts(report: Report) -> Iterator[RenderableType]:
     """What is printed, from top to bottom."""
-    yield title(report)
-    if report.journal:
-        yield Text(clean(report.journal), style="yellow")
-    yield operators(report)
+    yield from _top(report)
     yield from accuracy(report)
     yield from tightness(report)
     if report.findings:
@@ -48,49 +76,58 @@ def parts(report: Report) -> Iterator[RenderableType]:
         yield Text(f"\nknown for other instruction sets, not asked here: {clean(line)}", style="dim")
     for line in report.stale:
         yield Text.assemble(("\nno longer differs, remove it from the known differences: ", "bold red"), clean(line))
-    yield Text.assemble("\n", (headline(report), "bold red" if report.exit_status else "bold green"))
+    bad = report.exit_status and not (report.asked and all(gravity(f.verdict) == "refused" for f in report.unexplained))
+    colour = "bold red" if bad else "bold yellow" if report.exit_status else "bold green"
+    yield Text.assemble("\n", (headline(report), colour))
 
 
 def title(report: Report) -> Text:
     """Who was measured, and how."""
-    rate = f" ({report.cases / report.seconds * 60:,.0f} a minute)" if report.seconds > 0 else ""
-    rest = f" · seed {report.seed} · {count(report.cases, 'case')} in {report.seconds:.1f} s{rate}"
+    rate = f" ({report.asked / report.seconds * 60:,.0f} a minute)" if report.seconds > 0 else ""
+    more = f", {report.cases - report.asked:,} more not supported," if report.cases > report.asked else ""
+    rest = f" · seed {report.seed} · {count(report.asked, 'case')} asked{more} in {report.seconds:.1f} s{rate}"
     return Text.assemble((who(report), "bold"), clean(f" · {report.platform}"), rest)
 
 
 def operators(report: Report) -> Table:
-    """One row per operator, one column per verdict that occurred, and the sum of them."""
-    columns = [v for v in Verdict if report.verdicts.get(v)]
+    """One row per operator: what was asked, what agrees, and what failed, by gravity and then by verdict."""
     table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("operator", "cases", "agree", *columns):
+    for name in ("operator", "asked", "agree", *GRAVITY):
         table.add_column(name, justify="left" if name == "operator" else "right", no_wrap=True)
+    table.add_column("verdicts", overflow="fold", style="dim")
     for op, verdicts in report.operators.items():
-        table.add_row(clean(op), *_cells(verdicts, columns))
+        table.add_row(clean(op), *_cells(verdicts), _verdicts(verdicts))
     if len(report.operators) != 1:
-        table.add_row("all", *_cells(report.verdicts, columns), style="bold")
+        table.add_row("all", *_cells(report.verdicts), _verdicts(report.verdicts), style="bold")
     return table
 
 
-def _cells(verdicts: Mapping[str, int], columns: Sequence[Verdict]) -> Iterator[str | Text]:
-    whole = sum(verdicts.values())
+def _cells(verdicts: Mapping[str, int]) -> Iterator[str | Text]:
     asked = judged(verdicts)
     good = sum(verdicts.get(v, 0) for v in GOOD)
-    yield f"{whole:,}"
-    yield Text(share(good, asked), style="" if not asked else "green" if good == asked else "red")
-    for v in columns:
-        n = verdicts.get(v, 0)
-        style = STYLES.get(v, "red" if v in FAILURES else "")
-        yield Text(f"{n:,}", style=style) if n else Text("·", style="dim")
+    yield f"{asked:,}"
+    yield Text(share(good, asked), style="" if not asked else "green" if good == asked else STYLES[_worst(verdicts)])
+    for how, some in GRAVITY.items():
+        n = sum(verdicts.get(v, 0) for v in some)
+        yield Text(f"{n:,}", style=STYLES[how]) if n else Text("·", style="dim")
+
+
+def _worst(verdicts: Mapping[str, int]) -> str:
+    return next(how for how, some in GRAVITY.items() if any(verdicts.get(v) for v in some))
+
+
+def _verdicts(verdicts: Mapping[str, int]) -> str:
+    return ", ".join(f"{verdicts[v]:,} {v}" for v in Verdict if verdicts.get(v))
 
 
 def backends(reports: Sequence[Report]) -> Table:
     """Several backends at a glance: a row each, with its most frequent finding."""
     table = Table(title="Conformance of what is installed here", title_justify="left")
-    for name in ("backend", "cases", "agree", "findings", "known", "seconds"):
+    for name in ("backend", "asked", "agree", *GRAVITY, "findings", "known", "seconds"):
         table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
     table.add_column("for example", overflow="fold")
     for r in reports:
-        cells = list(_cells(r.verdicts, ()))
+        cells = list(_cells(r.verdicts))
         new = Text(str(len(r.unexplained)), style="red" if r.unexplained else "green")
         first = next(iter(r.findings), None)
         example = "" if first is None else f"{first.op} {configuration(first.case)}: {first.kind}"
@@ -132,8 +169,9 @@ def tightness(report: Report) -> Iterator[RenderableType]:
 def findings(report: Report) -> Table:
     """All findings, one line each."""
     table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("", "class", "operator", "verdict", "cases"):
+    for name in ("", "class", "operator", "cases"):
         table.add_column(name, justify="right" if name in ("", "cases") else "left", no_wrap=True)
+    table.add_column("verdicts", overflow="fold")
     table.add_column("smallest configuration", overflow="fold")
     for number, f in enumerate(report.unexplained, 1):
         table.add_row(*_line(str(number), f))
@@ -144,8 +182,8 @@ def findings(report: Report) -> Table:
 
 
 def _line(number: str, f: Finding) -> Sequence[str | Text]:
-    verdict = Text(f.verdict, style=STYLES.get(f.verdict, "red"))
-    return number, clean(f.kind), clean(f.op), verdict, f"{f.count:,}", Text(configuration(f.case))
+    verdict = Text(seen_as(f), style=STYLES[gravity(f.verdict)])
+    return number, clean(f.kind), clean(f.op), f"{f.count:,}", verdict, Text(configuration(f.case))
 
 
 def in_full(number: int, f: Finding) -> RenderableType:
@@ -162,6 +200,7 @@ def in_full(number: int, f: Finding) -> RenderableType:
     drawing = clean(f.drawing).splitlines()
     drawing[MOST_LINES:] = ["..."] if len(drawing) > MOST_LINES else []
     picture = Text("\n".join(drawing), style="dim", no_wrap=True, overflow="ellipsis")
-    head = Text.assemble(f"\n{number}. ", (clean(f.kind), "bold red"), f" in {clean(f.op)}: {count(f.count, 'case')}")
+    much = f" in {clean(f.op)}: {count(f.count, 'case')} ({seen_as(f)})"
+    head = Text.assemble(f"\n{number}. ", (clean(f.kind), f"bold {STYLES[gravity(f.verdict)]}"), much)
     inside = (Padding(part, (0, 0, 0, 3), expand=False) for part in (rows, picture))
     return Group(head, *inside, *lines)

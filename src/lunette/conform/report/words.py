@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from lunette.conform.case import Case
-from lunette.conform.result import Accuracy, Finding, Report, Verdict
+from lunette.conform.result import GRAVITY, SHOWN, Accuracy, Finding, Report, Verdict
 from lunette.op import parameters_of
 from lunette.ops import ALL
 
@@ -109,15 +109,23 @@ def headline(report: Report) -> str:
     """The run in one sentence."""
     new, known = len(report.unexplained), len(report.findings) - len(report.unexplained)
     asked = report.asked
+    if report.misfits:
+        return clean(f"the harness does not fit: {report.misfits[0].partition('. Expected')[0]}")
     if not asked and report.complete:
         reason, n = max(report.unsupported.items(), key=lambda item: item[1], default=("there was no case", 0))
         return clean(f"nothing was judged: {reason}" + f" ({n:,} of {count(report.cases, 'case')})" * bool(n))
-    words = [f"{count(asked, 'case')}: {share(asked - report.failures, asked)} agree"]
+    words = [f"{failures(report)} of {count(asked, 'case')}: {share(asked - report.failures, asked)} agree"]
     words.append(f"{count(new, 'new finding')}" if new else "nothing new")
     words += [f"{known} known"] if known else []
     words += [f"{count(len(report.stale), 'line')} of known differences no longer true"] if report.stale else []
     words += [] if report.complete else ["interrupted"]
     return ", ".join(words)
+
+
+def failures(report: Report) -> str:
+    """What failed, by gravity: wrong answers and refusals always, crashes if there are any."""
+    words = {"wrong": "wrong", "crashed": "crashed or hung", "refused": "refused"}
+    return ", ".join(f"{n:,} {words[how]}" for how in GRAVITY if (n := report.failed(how)) or how != "crashed")
 
 
 def share(part: int, whole: int) -> str:
@@ -139,9 +147,18 @@ def summing(report: Report) -> list[Accuracy]:
     return [a for a in kept if a.samples]
 
 
+def seen_as(f: Finding) -> str:
+    """The verdicts of a finding's cases, the most frequent first."""
+    counted = sorted(f.verdicts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{n:,} {v}" if len(counted) > 1 else v for v, n in counted) or str(f.verdict)
+
+
 def told(f: Finding) -> list[tuple[str, str]]:
     """What there is to say about a finding, as (label, text) pairs."""
     lines = [("rule", f.rule), ("reproduce", f.reproducer), ("got", f.got), ("right is", f.expected)]
     lines += [("why", f.why)] if f.why else []
     lines += [("known", f.known)] if f.known is not None else []
     return [(label, clean(text)) for label, text in (*lines, ("replay", repr(f.case))) if text]
+
+
+SHOWN["line"] = headline

@@ -1,0 +1,1 @@
+"""Certificates: files of exact numbers that a small program replays (docs/certificates.md)."""

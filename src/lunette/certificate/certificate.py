@@ -1,0 +1,226 @@
+"""`ln.Certificate` and `ln.check`.
+
+| rule | says                                                                                                  |
+|------|-------------------------------------------------------------------------------------------------------|
+| CE1  | a certificate is a file that lunette wrote, or another producer in its format (docs/certificates.md)   |
+| CE2  | f is a graph or a program; of a function, box= tells the shapes of its inputs                          |
+| CE3  | property is a property, or the path of a VNNLIB file; box is one box for each input                    |
+| CE4  | the bounds have a certificate: all operators are those that the checker knows, and boxes are finite    |
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lunette.certificate import check as checker
+from lunette.certificate.format import write
+from lunette.certificate.produce import bounds_case, box_of, network_of, region_of, tightened
+from lunette.errors import ArgumentError, LunetteError, error_context, shown
+from lunette.graph.graph import Graph
+from lunette.graph.jit import trace
+from lunette.graph.program import Program
+from lunette.number import Array, Interval
+
+
+class CertificateError(LunetteError, ValueError):
+    """A file that is no certificate, or bounds that have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A statement about a network, and what is needed to prove it: the bytes of a file."""
+
+    data: bytes = field(repr=False)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file; the same proof is the same bytes."""
+        Path(path).write_bytes(self.data)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Certificate:
+        """Read a file. Nothing is proven by that: `ln.check` does."""
+        found = cls(Path(path).read_bytes())
+        with error_context("Certificate.load"):
+            found.statement  # noqa: B018 (it is read once, to refuse what is none)
+        return found
+
+    @property
+    def statement(self) -> Statement:
+        """What it says, proven or not."""
+        try:
+            content = json.loads(self.data)
+            assert content["format"] == "lunette certificate" and content["version"] == 1
+            cases = checker.cases_of(content)
+            return Statement(str(content["graph"]), str(content["semantics"]), str(content["producer"]), cases)
+        except Exception as error:  # a file can be damaged in more ways than there are exceptions
+            hint = "It was not written by b.certificate() or ln.verify, or was damaged."
+            raise CertificateError("CE1", "a certificate of version 1", shown(str(error)), hint) from error
+
+    @property
+    def lo(self) -> Array:
+        """Of a certificate of bounds, the lower bounds that it states, one for each row."""
+        return self._ends(0, 1.0)
+
+    @property
+    def hi(self) -> Array:
+        """Of a certificate of bounds, the upper bounds."""
+        return self._ends(1, -1.0)
+
+    def _ends(self, side: int, sign: float) -> Array:
+        claims = [claim for _, claims in self.statement.cases for claim in claims]
+        return np.array([sign * float(claim[0][1]) for claim in claims[side::2]])
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The digest of a graph, a semantics, and cases (boxes, claims): no point of the boxes satisfies a claim."""
+
+    graph: str
+    semantics: str
+    producer: str
+    cases: list[tuple[Any, Any]] = field(repr=False)
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.graph}", f"semantics {self.semantics}", f"producer {shown(self.producer)}"]
+        for boxes, claims in self.cases:
+            ends = [(float(a), float(b)) for a, b in chain(*boxes)]
+            lines.append(f"no point of a box of {len(ends)} cells, {shown(ends)}, satisfies any of {len(claims)}:")
+            lines += [f"  {' and '.join(map(_inequality, claim))}" for claim in claims[:20]]
+            lines += ["  ..."] * (len(claims) > 20)
+        return "\n".join(lines)
+
+
+def _inequality(i: Any) -> str:
+    row, threshold, strict = i
+    terms = " + ".join(f"{v}*y[{c}]" for c, v in list(row.items())[:8]) + (" + ..." if len(row) > 8 else "")
+    return f"{terms or 0} {'<' if strict else '<='} {float(threshold)!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What became of a check: `ok` only if everything that was asked for is proven."""
+
+    ok: bool
+    statement: Statement | None
+    grade: str
+    """ "exact": integers only."""
+    reason: str
+    """Why not, if it is not."""
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+def check(f: Any, certificate: Any, property: Any = None, box: Any = None) -> Checked:
+    """Replay a certificate in exact integers, and compare what it proves with what is asked.
+
+    `f` is a graph or a program, or a function, of which `box` tells the shapes. Without `property`, what is asked is that
+    the certificate proves what it states of f (and of boxes that hold `box`); `certificate.statement` says what that is.
+
+    >>> import numpy as np, lunette as ln
+    >>> x = ln.Interval(np.full((2,), -1.0), np.ones(2))
+    >>> f = ln.trace(lambda x: ln.relu(x) - ln.relu(x) / 2, x.lo)
+    >>> certificate = ln.bounds(f, x).certificate()
+    >>> ln.check(f, certificate).ok, certificate.lo, certificate.hi
+    (True, array([0., 0.]), array([0.5, 0.5]))
+    """
+    with error_context("check"):
+        boxes = [] if box is None else list(box) if isinstance(box, list | tuple) else [box]
+        graph = f.graph if isinstance(f, Program) else f
+        if not isinstance(graph, Graph):
+            if not callable(f) or not boxes:
+                hint = "A function has no shapes of its own."
+                raise ArgumentError("CE2", "a graph, a program, or a function and box=", shown(f), hint)
+            graph = trace(f, *(b.lo if isinstance(b, Interval) else b for b in boxes))
+        if not isinstance(certificate, Certificate):
+            certificate = Certificate.load(certificate)
+        statement = certificate.statement
+    try:
+        net = network_of(graph)
+        cases = checker.check(net, certificate.data)
+        if property is not None or boxes:
+            checker.need(
+                checker.proves(cases, _wanted(net, cases, property, boxes)),
+                "a proof of what was asked; the certificate proves something else",
+            )
+    except LunetteError:
+        raise
+    except checker.Refused as error:
+        return Checked(False, statement, "exact", f"needs {error}")
+    except Exception as error:  # a hostile file can fail in any way, and proves nothing
+        return Checked(False, statement, "exact", f"cannot be replayed: {shown(repr(error))}")
+    return Checked(True, statement, "exact", "")
+
+
+def certificate_of(
+    graph: Graph,
+    ends: Sequence[tuple[Array, Array]],
+    rows: Array | None,
+    method: str,
+    semantics: str,
+    lines: Callable[[Any], Any] | None,
+) -> Certificate:
+    """A certificate of bounds; `lines` gives improved slopes by (row, sign), node and cell."""
+    try:
+        net = network_of(graph)
+        boxes = [box_of(np.asarray(lo, np.float64), np.asarray(hi, np.float64)) for lo, hi in ends]
+        region = region_of(net, boxes, semantics)
+        steps = tightened(region) if method != "interval" else []
+        matrix = np.eye(len(net.out)) if rows is None else rows
+        wanted = [{int(c): float(v[c]) for c in np.flatnonzero(v)} for v in matrix]
+        case = bounds_case(region, boxes, wanted, steps, {} if lines is None else lines(net), method != "interval")
+    except checker.Refused as error:
+        hint = "The bounds hold; there is no certificate of them."
+        raise CertificateError("CE4", str(error), "this network", hint) from error
+    return Certificate(write(net, [case], semantics, f"lunette {version('lunette')}, {method}"))
+
+
+def _wanted(net: checker.Network, cases: Any, property: Any, boxes: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """(ends, claim) pairs that are to be proven."""
+    ends = None
+    if boxes:
+        sides = [(b.lo, b.hi) if isinstance(b, Interval) else (b, b) for b in boxes]
+        ends = [
+            (Fraction(float(lo)), Fraction(float(hi)))
+            for pair in sides
+            for lo, hi in zip(np.ravel(pair[0]).tolist(), np.ravel(pair[1]).tolist(), strict=True)
+        ]
+    if property is None:
+        return [(ends, claim) for _, claims in cases for claim in claims]
+    if isinstance(property, str | os.PathLike):
+        found = checker.claims_of(spec_text(property), net)
+    elif hasattr(property, "cases"):
+        dtypes = [n.dtype for n in net.inputs for _ in range(n.size)]
+        found = []
+        for case in property.cases:
+            claim = [(dict(c.terms), Fraction(c.threshold), bool(c.strict)) for c in case.conditions]
+            own = ends if case.box is None else list(zip(case.box.lo, case.box.hi, strict=True))
+            if own is None or any(None in pair for pair in own):
+                need = "a box: of the property, or box="
+                raise ArgumentError("CE3", need, "none", "ln.Property.load brings the one of its file.")
+            found.append(
+                ([(checker.nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(own, dtypes)], claim)
+            )
+    else:
+        raise ArgumentError("CE3", "a property, or the path of a VNNLIB file", shown(property), "See ln.Property.")
+    if ends is None:
+        return found
+    met = [([(max(a, c), min(b, d)) for (a, b), (c, d) in zip(ends, own, strict=True)], claim) for own, claim in found]
+    return [(own, claim) for own, claim in met if all(a <= b for a, b in own)]
+
+
+def spec_text(path: str | os.PathLike[str]) -> str:
+    """The text of a VNNLIB file, which may be packed."""
+    data = Path(path).read_bytes()
+    return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""Verdicts about networks: properties, attacks, proofs, certificates."""

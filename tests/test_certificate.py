@@ -1,0 +1,288 @@
+"""Certificates: what they state is true, whatever becomes of their bytes; other networks, boxes, properties are refused."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_checker import values
+
+import lunette as ln
+from lunette.bench.random_networks import random_network
+from lunette.certificate import check as checker
+from lunette.certificate.format import Branch, Case, Cut, Forward, Inequality, Proof, Tighten, Winner, write
+from lunette.certificate.produce import box_of, lower, network_of, region_of
+
+MUTATIONS = 100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 400
+CHECKER = Path(checker.__file__)
+
+
+def tiny(seed: int = 0) -> tuple[ln.Graph, ln.Interval]:
+    """Two inputs, a convolution, relu, a max pool, a product: small enough to enumerate."""
+    rng = np.random.default_rng(seed)
+    w, v = (rng.integers(-4, 5, s) / 4 for s in ((2, 1, 2), (1, 4)))
+
+    def f(x: Any) -> Any:
+        h = ln.max_pool(ln.relu(ln.conv(x, w.astype(np.float32), padding=1)), (2,), stride=2)
+        return ln.linear(ln.flatten(h), v.astype(np.float32)[:, : 2 * 2])
+
+    x = np.zeros((1, 1, 3), np.float32)
+    lo = (rng.integers(-4, 3, x.shape) / 4).astype(np.float32)
+    return ln.trace(f, x), ln.Interval(lo, lo + np.float32(0.75))
+
+
+def split_case(net: checker.Network, boxes: Any, claim: Any) -> Case | None:
+    """A case with a cut of an input, a winner, and betas, if that proves the claim."""
+    region = region_of(net, boxes)
+    maximum = next(n for n in net.nodes.values() if n.taps and len(n.taps[0]) > 2)
+    steps: list[Any] = [Forward(net.inputs[0].at)]
+    cut, winner = Cut(net.inputs[0].at, 1, Fraction(1, 3)), Winner(maximum.at, 0)
+
+    def branch(part: checker.Region, depth: int) -> Branch:
+        if depth == 2:
+            return Branch(
+                steps, [Proof(0, (1.0,), tuple(0.25 for _ in part.spaces) if False else (0.0,) * len(part.spaces))]
+            )
+        split: Any = (cut, winner)[depth]
+        parts = part.parts(split.node, split.cell, Fraction(1, 3) if depth == 0 else None)
+        return Branch(steps, (), split, [branch(part.where(*p), depth + 1) for p in parts])
+
+    return Case(boxes, [claim], branch(region, 0))
+
+
+def points(box: Any) -> Iterator[list[Fraction]]:
+    """A grid of a box, exactly."""
+    for share in product((0, Fraction(1, 3), Fraction(1, 2), 1), repeat=len(box)):
+        yield [lo + (hi - lo) * s for (lo, hi), s in zip(box, share, strict=True)]
+
+
+def is_true(net: checker.Network, cases: Any) -> bool:
+    """Whether no point of a grid contradicts a statement."""
+    for boxes, claims in cases:
+        if sum(map(len, boxes)) > 3:
+            return True
+        for x in points(boxes[0]):
+            y = values(net, [x])
+            for claim in claims:
+                sums = [(sum(v * y[c] for c, v in row.items()), t, strict) for row, t, strict in claim]
+                if all(s < t or (s == t and not strict) for s, t, strict in sums):
+                    return False
+    return True
+
+
+def judged(net: checker.Network, data: bytes) -> bool:
+    """Whether bytes are refused, or true."""
+    try:
+        cases = checker.check(net, data)
+    except Exception:  # that is what ln.check and the command do, too
+        return True
+    return is_true(net, cases)
+
+
+@pytest.mark.parametrize("semantics", ["real", "float"])
+def test_bounds_of_random_networks_have_certificates(semantics: str) -> None:
+    """Proven, the same bytes again, and each method at least as tight as the one before it."""
+    for seed in range(3):
+        graph, box = random_network(seed, smooth=False)
+        y = np.asarray(graph.eval(box.lo, number=Fraction), object).reshape(-1)
+        before = np.full(len(y), np.inf)
+        for method in ("interval", "crown", "optimised"):
+            b = ln.bounds(graph, box, method=method, semantics=semantics, steps=4)
+            certificate = b.certificate()
+            c = ln.check(graph, certificate, box=box)
+            assert c.ok and c.grade == "exact", c.reason
+            assert method == "optimised" or certificate.data == b.certificate().data
+            ends = zip(certificate.lo, y, certificate.hi, strict=True)
+            assert all(Fraction(lo) <= v <= Fraction(hi) for lo, v, hi in ends)
+            width = certificate.hi - certificate.lo
+            assert (width <= before).all()
+            before = width
+
+
+def test_a_certificate_of_another_network_box_or_property_is_refused(tmp_path: Path) -> None:
+    graph, box = tiny(1)
+    other, _ = tiny(2)
+    certificate = ln.bounds(graph, box).certificate()
+    assert ln.check(graph, certificate, box=box).ok
+    assert not ln.check(other, certificate).ok
+    wider = ln.Interval(box.lo, box.hi + np.float32(0.125))
+    assert not ln.check(graph, certificate, box=wider).ok
+    spec = tmp_path / "spec.vnnlib"
+
+    def say(threshold: float, relation: str = "<=") -> Path:
+        ends = [
+            f"(assert (>= X_{i} {a}))\n(assert (<= X_{i} {b}))"
+            for i, (a, b) in enumerate(zip(box.lo.flat, box.hi.flat))
+        ]
+        spec.write_text("\n".join([*ends, f"(assert ({relation} Y_0 {threshold!r}))"]))
+        return spec
+
+    lo = float(certificate.lo[0])
+    assert ln.check(graph, certificate, say(lo - 1)).ok
+    assert ln.check(graph, certificate, say(lo, "<")).ok
+    assert not ln.check(graph, certificate, say(lo, "<=")).ok
+    assert not ln.check(graph, certificate, say(lo + 0.01)).ok
+
+
+def test_every_bit_of_a_small_certificate() -> None:
+    graph, box = tiny(1)
+    net, data = network_of(graph), ln.bounds(graph, box).certificate().data
+    assert is_true(net, checker.check(net, data))
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        assert judged(net, bytes(changed)), bit
+
+
+def trees(net: checker.Network, box: ln.Interval) -> bytes:
+    """A certificate with splits, winners and factors."""
+    boxes = [box_of(np.float64(box.lo), np.float64(box.hi))]
+    least = lower(region_of(net, boxes), {0: 1})
+    claim = (Inequality({0: 1}, Fraction(least) - Fraction(1, 7)), Inequality({0: Fraction(-1, 3)}, 100))
+    case = split_case(net, boxes, claim)
+    assert case is not None
+
+    def with_factors(b: Branch) -> Branch:
+        proofs = [Proof(p.claim, (1.0, 0.0), p.betas) for p in b.proofs]
+        return Branch(b.steps, proofs, b.split, [with_factors(part) for part in b.parts])
+
+    return write(net, [Case(boxes, [claim], with_factors(case.tree))], "real", "test")
+
+
+def mutated(content: Any, rng: np.random.Generator) -> Any:
+    """One value of a certificate changed: a number, an entry dropped, doubled or exchanged with another."""
+    places: list[tuple[Any, Any]] = []
+
+    def visit(value: Any) -> None:
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, part in items:
+            places.append((value, key))
+            visit(part)
+
+    visit(content)
+    where, key = places[int(rng.integers(len(places)))]
+    value, choice = where[key], int(rng.integers(6))
+    if isinstance(where, list) and choice == 0:
+        del where[key]
+    elif isinstance(where, list) and choice == 1:
+        where.append(value)
+    elif isinstance(where, list) and choice == 2:
+        other = int(rng.integers(len(where)))
+        where[key], where[other] = where[other], where[key]
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        where[key] = rng.choice(
+            [0, 1, -1, value + 1, -value, value / 2, value * 1.01, value + 1e-3, 2**20, 1e-9]
+        ).item()
+        if rng.random() < 0.5 and float(where[key]).is_integer():
+            where[key] = int(where[key])
+    elif isinstance(value, str):
+        where[key] = rng.choice(["0", "ff", "1/3", "-7/2", "float", value[:-1], value + "0"]).item()
+    else:
+        where[key] = []
+    return content
+
+
+def test_random_mutations_are_refused_or_true() -> None:
+    rng, seen = np.random.default_rng(5), 0
+    known = []
+    for seed in range(4):
+        graph, box = tiny(seed)
+        net = network_of(graph)
+        known += [(net, ln.bounds(graph, box, method=m).certificate().data) for m in ("crown", "optimised")]
+        known.append((net, trees(net, box)))
+    for net, data in known:
+        assert is_true(net, checker.check(net, data))
+    for _ in range(MUTATIONS):
+        net, data = known[int(rng.integers(len(known)))]
+        changed = json.dumps(mutated(json.loads(data), rng)).encode()
+        seen += changed != data
+        assert judged(net, changed), changed
+    assert seen > MUTATIONS // 2
+
+
+def test_a_mutated_graph_is_refused() -> None:
+    graph, box = tiny(1)
+    data = ln.bounds(graph, box).certificate().data
+    text = str(graph)
+    for old, new in (("padding=1", "padding=((1, 0),)"), ("0.25", "0.5"), ("stride=2", "stride=1"), ("relu", "abs")):
+        assert old in text or old == "0.25", old
+        try:
+            changed = ln.Graph.parse(text.replace(old, new, 1))
+        except ln.LunetteError:
+            continue
+        assert str(changed) == text or not ln.check(changed, ln.Certificate(data)).ok
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"", b"{", b"[" * 10**6, b"1" * 10**6, b"nan", b"\xff\xfe", b'{"format":"lunette certificate","version":1}',
+    ],
+)  # fmt: skip
+def test_hostile_files_are_refused(hostile: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "hostile"
+    path.write_bytes(hostile)
+    with pytest.raises(ln.CertificateError) as error:
+        ln.Certificate.load(path)
+    assert error.value.rule == "CE1"
+
+
+def test_hostile_numbers_are_refused_at_once() -> None:
+    graph, box = tiny(1)
+    net, data = network_of(graph), ln.bounds(graph, box).certificate().data
+    for place, value in product(
+        ("bits", "box", "threshold", "slopes", "depth"),
+        ("9" * 10**6, '"1/' + "9" * 10**6 + '"', "1e400", "1" + "0" * 4000),
+    ):
+        content = json.loads(data)
+        case = content["cases"][0]
+        if place == "bits":
+            content["bits"] = "@"
+        elif place == "box":
+            case["boxes"][0][0][0] = "@"
+        elif place == "threshold":
+            case["claims"][0][0][1] = "@"
+        elif place == "slopes":
+            case["tree"][0][1][0][4] = [[23, "f", ["@"]]]
+        else:
+            case["tree"] = [*[[[], [], [3, 0, 0]]] * 5000, [[], [], [3, 0, "@"]]]
+        begin = time.process_time()
+        with pytest.raises(Exception):  # noqa: B017 (any: ln.check and the command take it as a refusal)
+            checker.check(net, json.dumps(content).replace('"@"', value).encode())
+        assert time.process_time() - begin < 5
+
+
+def test_check_alone_without_lunette(tmp_path: Path) -> None:
+    graph, box = tiny(1)
+    w = np.arange(24, dtype=np.float32).reshape(4, 6) / 8  # a constant that is beside the text
+    graph = ln.trace(lambda x: ln.linear(ln.flatten(ln.relu(ln.conv(x, np.ones((2, 1, 1), np.float32)))), w), box.lo)
+    b = ln.bounds(graph, box)
+    graph.save(tmp_path / "net.json")
+    b.certificate().save(tmp_path / "certificate")
+    lines = [
+        f"(assert (>= X_{i} {a}))(assert (<= X_{i} {c}))" for i, (a, c) in enumerate(zip(box.lo.flat, box.hi.flat))
+    ]
+    (tmp_path / "spec.vnnlib").write_text(
+        "; a comment\n" + "\n".join(lines) + f"(assert (or (and (<= Y_0 {b.lo.flat[0] - 1}))))"
+    )
+    (tmp_path / "wrong.vnnlib").write_text("\n".join(lines) + f"(assert (<= Y_0 {b.hi.flat[0] + 1}))")
+
+    def run(*names: str) -> int:
+        command = [sys.executable, "-I", str(CHECKER), *(str(tmp_path / n) for n in names)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60).returncode
+
+    assert run("net.json", "certificate", "spec.vnnlib") == 0
+    assert run("net.json", "certificate", "wrong.vnnlib") == 1
+    assert run("net.json", "certificate") == 3
+    assert run("net.json", "net.json") == 1

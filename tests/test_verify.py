@@ -1,0 +1,317 @@
+"""Verdicts: never a wrong one. Thresholds next to the exact least value, planted properties, both semantics, limits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lunette as ln
+from lunette.certificate.check import Refused, check
+from lunette.certificate.produce import network_of
+from lunette.verify.clock import Clock, TimeUp
+from tiny_networks import Layer, least, random_layers, run
+
+RUNS = 2000 if os.getenv("HYPOTHESIS_PROFILE") == "nightly" else 40
+
+
+def certified(graph: ln.Graph, v: ln.Verdict, box: ln.Interval, p: ln.Property) -> None:
+    """The certificate is accepted, and says what was asked."""
+    cases = check(network_of(graph), v.certificate.data)
+    ends = [[(Fraction(float(a)), Fraction(float(b))) for a, b in zip(box.lo.flat, box.hi.flat, strict=True)]]
+    assert cases
+    assert all(case[0] == ends for case in cases)
+    assert v.certificate.statement.semantics == v.semantics
+    assert ln.check(graph, v.certificate, property=p, box=box).ok
+    assert not ln.check(
+        graph, v.certificate, property=p & ln.Property.linear([10**6] + [0] * (p.outputs - 1), ">", 10**9), box=box
+    ).ok
+
+
+def asked(layers: list[Layer], box: ln.Interval, p: ln.Property, **options: Any) -> tuple[ln.Graph, ln.Verdict]:
+    graph = ln.trace(lambda x: run(layers, x), box.lo)
+    return graph, ln.verify(graph, box, p, **options)
+
+
+def judged(
+    layers: list[Layer], box: ln.Interval, row: list[int], relation: str, t: Any, truth: bool, clear: bool = True
+) -> str:
+    """The status of row . y relation t, which is never the wrong one, and comes with what it takes."""
+    p = ln.Property.linear(row, relation, t)
+    graph, v = asked(layers, box, p, timeout=10.0 if clear else 1.5)
+    assert v.status != ("disproved" if truth else "proved"), (row, relation, t)
+    if v.status == "proved":
+        certified(graph, v, box, p)
+    if v.status == "disproved":
+        x = v.counterexample
+        assert x.dtype == np.float32
+        assert ((box.lo <= x) & (x <= box.hi)).all()
+        assert p.holds(graph.eval(x, number=Fraction)) is False
+    return v.status
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_networks_against_all_their_linear_pieces(part: int) -> None:
+    """2,000 of them in the long tests; here a few."""
+    missed = 0
+    for seed in range(part * RUNS // 4, (part + 1) * RUNS // 4):
+        rng = np.random.default_rng(seed)
+        layers = random_layers(rng, coarse=bool(seed % 2))
+        centre = rng.integers(-8, 9, (1, 2)) / 8
+        radius = float(rng.choice([0.125, 0.5, 1.0]))
+        box = ln.Interval((centre - radius).astype(np.float32), (centre + radius).astype(np.float32))
+        row = [[1, 0], [1, -1], [0, -1]][seed % 3]
+        exact, _ = least(layers, box.lo[0].tolist(), box.hi[0].tolist(), row)
+        near = np.float32(float(exact))
+        below, above = np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))
+        relation, t = [
+            (">", exact - Fraction(1, 16)),
+            (">", exact + Fraction(1, 16)),
+            (">", Fraction(float(below))),
+            (">", Fraction(float(above))),
+            (">", exact),
+            (">=", exact),
+        ][seed // 2 % 6]
+        truth = exact > t or (relation == ">=" and exact == t)
+        clear = abs(exact - t) >= Fraction(1, 16)
+        status = judged(layers, box, row, relation, t, truth, clear)
+        missed += clear and status == "unknown"
+    assert missed == 0
+
+
+def test_conjunctions_and_disjunctions_of_random_networks() -> None:
+    """Two conditions: a property that fails only where both fail; the truth by a grid of exact points is one-sided."""
+    for seed in range(RUNS // 4):
+        rng = np.random.default_rng(seed)
+        layers = random_layers(rng, coarse=True)
+        box = ln.Interval(np.full((1, 2), -1, np.float32), np.ones((1, 2), np.float32))
+        first = ln.Property.linear([1, 0], ">", Fraction(int(rng.integers(-8, 8)), 8))
+        second = ln.Property.linear([0, 1], ">", Fraction(int(rng.integers(-8, 8)), 8))
+        for p in (first & second, first | second, ~first):
+            graph, v = asked(layers, box, p, timeout=1.0)
+            points = [np.array([[a / 4, b / 4]], np.float32) for a in range(-4, 5) for b in range(-4, 5)]
+            if v.status == "proved":
+                certified(graph, v, box, p)
+                assert all(p.holds(graph.eval(x, number=Fraction)) for x in points)
+            elif v.status == "disproved":
+                assert p.holds(graph.eval(v.counterexample, number=Fraction)) is False
+
+
+def planted() -> tuple[list[Layer], ln.Interval]:
+    """y[0] = 1 but near one point, where it falls to 0: a dent of radius 1/64 in a plain of radius 1."""
+    w = np.array([[64, 0], [-64, 0], [0, 64], [0, -64]], np.float32)
+    centre = np.array([[0.25, -0.5]], np.float32)
+    b = (-(w @ centre[0])).astype(np.float32)
+    first = Layer(w, b, True)  # the distance from the point, cell by cell, in units of 1/64
+    second = Layer(np.array([[-1, -1, -1, -1]], np.float32), np.array([1], np.float32), True)
+    last = Layer(np.array([[-1], [0]], np.float32), np.array([1, 0], np.float32), False)
+    return [first, second, last], ln.Interval(np.full((1, 2), -1, np.float32), np.ones((1, 2), np.float32))
+
+
+def test_a_planted_counterexample_is_found_or_nothing_is_claimed() -> None:
+    layers, box = planted()
+    exact, point = least(layers, box.lo[0].tolist(), box.hi[0].tolist(), [1, 0])
+    assert exact == 0
+    assert point == (Fraction(1, 4), Fraction(-1, 2))
+    assert judged(layers, box, [1, 0], ">", Fraction(-1, 1000), True) == "proved"
+    assert judged(layers, box, [1, 0], ">", Fraction(1, 1000), False) != "proved"
+    assert judged(layers, box, [1, 0], ">", Fraction(0), False) != "proved"
+
+
+def test_semantics_of_floats() -> None:
+    """A margin of one in a billion holds for the real function, not for every execution; a wide one holds for both."""
+    w = np.array([[0.1] * 40], np.float32)
+    graph = ln.trace(lambda x: ln.linear(ln.relu(x), w), np.zeros((1, 40), np.float32))
+    box = ln.Interval(np.full((1, 40), 0.5, np.float32), np.ones((1, 40), np.float32))
+    exact = 40 * Fraction(float(np.float32(0.1))) / 2
+    for t, real, floats in (
+        (exact - Fraction(1, 10**9), "proved", "unknown"),
+        (exact - Fraction(1, 10), "proved", "proved"),
+    ):
+        p = ln.Property.linear([1], ">", t)
+        verdicts = [ln.verify(graph, box, p, semantics=s, timeout=5.0) for s in ("real", "float")]
+        assert verdicts[0].status == real
+        assert verdicts[1].status in {floats, "disproved"} if floats == "unknown" else verdicts[1].status == floats
+        for v in verdicts:
+            if v.status == "proved":
+                certified(graph, v, box, p)
+    for seed in range(RUNS // 4):
+        rng = np.random.default_rng(seed)
+        layers = random_layers(rng, coarse=False)
+        box = ln.Interval(np.full((1, 2), -0.5, np.float32), np.full((1, 2), 0.5, np.float32))
+        exact, _ = least(layers, [-0.5, -0.5], [0.5, 0.5], [1, 0])
+        t = exact - Fraction(1, 4) * int(rng.integers(-1, 2))
+        p = ln.Property.linear([1, 0], ">", t)
+        graph, v = asked(layers, box, p, semantics="float", timeout=3.0)
+        program = graph.compile()
+        if v.status == "proved":
+            certified(graph, v, box, p)
+            assert exact > t
+            points = rng.uniform(-0.5, 0.5, (200, 1, 2)).astype(np.float32)
+            assert all(p.holds(program(x)) for x in points)
+        if v.status == "disproved":
+            assert v.evaluated == "float execution"
+            assert p.holds(program(v.counterexample)) is False
+
+
+def test_a_changed_certificate_is_refused_or_still_true() -> None:
+    layers, box = planted()
+    graph, v = asked(layers, box, ln.Property.linear([1, 0], ">", Fraction(-1, 10)))
+    data, net = v.certificate.data, network_of(graph)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        at, bit = int(rng.integers(len(data))), int(rng.integers(8))
+        changed = bytes([*data[:at], data[at] ^ 1 << bit, *data[at + 1 :]])
+        try:
+            cases = check(net, changed)
+        except (Refused, ValueError, KeyError, TypeError, IndexError, StopIteration, OverflowError):
+            continue
+        for (ends,), claims in cases:
+            lo, hi = [float(a) for a, _ in ends], [float(b) for _, b in ends]
+            for claim in claims:
+                ((row, t, strict),) = claim
+                exact = least(layers, lo, hi, [row.get(0, Fraction(0)), row.get(1, Fraction(0))])[0]
+                assert exact > t or (strict and exact == t)
+
+
+# ---- limits
+
+
+def hard() -> tuple[ln.Graph, ln.Interval, ln.Property]:
+    """A network for which there is no end of splits."""
+    rng = np.random.default_rng(3)
+    w = [rng.normal(size=s).astype(np.float32) / 4 for s in ((200, 30), (200, 200), (200, 200), (1, 200))]
+
+    def f(x: Any) -> Any:
+        h = x
+        for m in w[:-1]:
+            h = ln.relu(ln.linear(h, m))
+        return ln.linear(h, w[-1])
+
+    box = ln.Interval(np.full((1, 30), -1, np.float32), np.ones((1, 30), np.float32))
+    graph = ln.trace(f, box.lo)
+    found = ln.verify(graph, box, ln.Property.linear([1], ">", -1e6), method="attack").found
+    return graph, box, ln.Property.linear([1], ">", float(found) - 1e6 - 1.0)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0])
+def test_time_limits_hold(seconds: float) -> None:
+    graph, box, p = hard()
+    begin = time.perf_counter()
+    v = ln.verify(graph, box, p, timeout=seconds)
+    assert time.perf_counter() - begin < seconds + 2
+    assert v.status == "unknown"
+    assert "time" in v.reason
+    assert v.certificate is None
+
+
+def test_time_limits_hold_in_other_threads() -> None:
+    """Where there is no signal, ticks have to do."""
+    graph, box, p = hard()
+    found: list[Any] = []
+
+    def work() -> None:
+        begin = time.perf_counter()
+        v = ln.verify(graph, box, p, timeout=1.0)
+        found.append((v.status, time.perf_counter() - begin))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found[0][0] == "unknown"
+    assert found[0][1] < 3
+
+
+def test_an_interruption_gives_what_is_known() -> None:
+    graph, box, p = hard()
+    timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    v = ln.verify(graph, box, p, timeout=30.0)
+    timer.cancel()
+    assert v.status == "unknown"
+    assert v.reason == "interrupted"
+    assert v.seconds < 15
+
+
+def test_alarms_of_others_are_left_alone() -> None:
+    rings: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rings.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with Clock(0.05).alarm():
+            time.sleep(0.4)
+        assert rings == [1]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(TimeUp):
+        _wait_for_alarm()
+
+
+def _wait_for_alarm() -> None:
+    with Clock(0.05).alarm():
+        time.sleep(5)
+
+
+# ---- what is asked
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    graph, box, p = hard()
+    for change, rule in (
+        ({"property": 3}, "VF2"),
+        ({"timeout": 0}, "VF3"),
+        ({"timeout": True}, "VF3"),
+        ({"method": "magic"}, "VF4"),
+        ({"semantics": "double"}, "VF5"),
+        ({"seed": -1}, "VF3"),
+        ({"property": ln.Property.robust(0, 2)}, "PV1"),
+        ({"box": None}, "PV2"),
+        ({"box": ln.Interval(box.lo[:, :3], box.hi[:, :3])}, "PV2"),
+        ({"box": (box, box)}, "PV2"),
+        ({"box": ln.Interval(box.lo, np.full_like(box.hi, np.inf))}, "PV3"),
+    ):
+        given = {"box": box, "property": p} | change
+        with pytest.raises(ln.LunetteError) as refused:
+            ln.verify(graph, **given)  # type: ignore[arg-type]
+        assert refused.value.rule == rule, change
+    with pytest.raises(ln.ArgumentError, match="VF1"):
+        ln.verify(lambda x: x, None, p)
+
+
+def test_networks_that_the_checker_does_not_know_are_not_proved() -> None:
+    """Bounds may prove it: without a certificate, nothing is."""
+    box = ln.Interval(np.zeros(2, np.float32), np.ones(2, np.float32))
+    v = ln.verify(lambda x: ln.exp(x), box, ln.Property.linear([1, 1], ">", -1))
+    assert v.status == "unknown"
+    assert "checker" in v.reason
+    assert v.bound > 0
+
+
+def test_balls_decide_where_there_is_no_rational() -> None:
+    box = ln.Interval(np.zeros(1, np.float32), np.ones(1, np.float32))
+    v = ln.verify(lambda x: ln.exp(x), box, ln.Property.linear([1], "<", 2))
+    assert (v.status, v.evaluated) == ("disproved", "ball")
+    assert v.counterexample[0] > 0.69
+
+
+def test_points_and_boxes_without_floats() -> None:
+    """A box between two floats has no counterexample among floats; what holds is proved nevertheless."""
+    text = """(declare-const X_0 Real)(declare-const Y_0 Real)
+    (assert (>= X_0 1.00000000001))(assert (<= X_0 1.00000000002))(assert (<= Y_0 {}))"""
+    graph = ln.trace(lambda x: ln.relu(x), np.zeros(1, np.float32))
+    v = ln.verify(graph, None, ln.Property.parse(text.format("0.5")))
+    assert v.status == "proved"
+    assert "rounded outward" in v.notes[0]
+    assert ln.verify(graph, None, ln.Property.parse(text.format("2"))).status == "unknown"
+    point = text.replace("1.00000000002", "1.00000000001")
+    v = ln.verify(graph, None, ln.Property.parse(point.format("1")))
+    assert v.status == "disproved"
+    assert v.counterexample[0] == 1
+    assert "nearest float32" in v.notes[0]

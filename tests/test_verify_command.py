@@ -1,0 +1,204 @@
+"""`lunette verify`: one property, many instances, images; journals that survive a kill."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lunette as ln
+from lunette.cli import app
+from lunette.errors import ArgumentError
+from lunette.verify.images import accuracy, read_images
+from lunette.verify.instances import read_list
+from lunette.verify.journal import Journal
+
+HEAD = "".join(f"(declare-const X_{k} Real)" for k in range(4)) + "(declare-const Y_0 Real)(declare-const Y_1 Real)"
+BOX = "".join(f"(assert (>= X_{k} 0.25))(assert (<= X_{k} 0.75))" for k in range(4))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network, properties that hold, that do not, and that are none, and a list of them."""
+    place = tmp_path_factory.mktemp("instances")
+    g = ln.Graph()
+    x = g.input((1, 1, 2, 2), name="x")
+    h = ln.reshape(ln.max_pool(ln.relu(ln.conv(x, np.ones((2, 1, 1, 1), np.float32))), (2, 1)), (1, 4))
+    w = np.array([[1, 1, 0, 0], [0, 0, -1, 1]], np.float32)
+    g.output(ln.linear(h, w))
+    g.save(place / "net.json")
+    (place / "nets").mkdir()
+    ln.to_onnx(g, place / "nets" / "net.onnx")
+    (place / "good.vnnlib").write_text(f"{HEAD}{BOX}(assert (<= Y_0 0.25))")
+    (place / "bad.vnnlib").write_text(f"{HEAD}{BOX}(assert (<= Y_0 1.0))")
+    (place / "none.vnnlib").write_text("(assert")
+    (place / "list.csv").write_text(
+        "a/net.onnx,other/good.vnnlib,20\nnet.onnx,bad.vnnlib,20\nnet.onnx,none.vnnlib,20\n"
+    )
+    return place
+
+
+def lunette(*words: Any) -> Any:
+    return CliRunner().invoke(app, ["verify", *map(str, words)])
+
+
+def test_one_property(folder: Path, tmp_path: Path) -> None:
+    files = ["--certificate", tmp_path / "c", "--json", tmp_path / "v.json", "--html", tmp_path / "v.html"]
+    done = lunette(folder / "net.json", folder / "good.vnnlib", *files)
+    assert done.exit_code == 0, done.output
+    assert done.output.strip().startswith("proved")
+    assert ln.Certificate.load(tmp_path / "c").statement.semantics == "real"
+    assert json.loads((tmp_path / "v.json").read_text())["status"] == "proved"
+    assert "<svg" in (tmp_path / "v.html").read_text()
+    done = lunette(folder / "nets" / "net.onnx", folder / "bad.vnnlib", "--counterexample", tmp_path / "x.npy", *files)
+    assert done.exit_code == 1, done.output
+    x = np.load(tmp_path / "x.npy")
+    assert x.shape == (1, 1, 2, 2)
+    assert ((x >= 0.25) & (x <= 0.75)).all()
+    lines = (tmp_path / "x.txt").read_text().split("\n")
+    assert lines[0] == "sat"
+    assert lines[1].startswith("((X_0 0.")
+    assert lines[6].strip().startswith("(Y_1 ")
+    page = (tmp_path / "v.html").read_text()
+    ElementTree.fromstring(page.partition("<!DOCTYPE html>")[2])
+    assert "counterexample" in page
+
+
+def test_exit_statuses_of_what_is_not_decided(folder: Path) -> None:
+    assert lunette(folder / "net.json", folder / "good.vnnlib", "--method", "attack").exit_code == 3
+    for words in (
+        (folder / "net.json", folder / "none.vnnlib"),
+        (folder / "net.json", folder / "nowhere.vnnlib"),
+        (folder / "nowhere.json", folder / "good.vnnlib"),
+        (folder / "net.json",),
+        (),
+        (folder / "net.json", folder / "good.vnnlib", "--semantics", "none"),
+        ("--instances", folder / "nowhere.csv"),
+    ):
+        assert lunette(*words).exit_code == 2, words
+
+
+def test_many_instances(folder: Path, tmp_path: Path) -> None:
+    files = [
+        *("--results", tmp_path / "r.csv", "--json", tmp_path / "r.json", "--junit", tmp_path / "r.xml"),
+        *("--certificates", tmp_path / "kept", "--html", tmp_path / "r.html", "--resume", tmp_path / "journal"),
+    ]
+    done = lunette("--instances", folder / "list.csv", "--jobs", 2, *files)
+    assert done.exit_code == 1, done.output
+    rows = list(csv.reader((tmp_path / "r.csv").read_text().splitlines()))
+    assert [r[2] for r in rows] == ["proved", "disproved", "error"]
+    assert [Path(r[4]).suffix for r in rows] == [".cert", ".npy", ""]
+    assert all(Path(r[4]).exists() for r in rows[:2])
+    suite = ElementTree.parse(tmp_path / "r.xml").getroot()
+    assert [suite.get(k) for k in ("tests", "failures", "errors")] == ["3", "1", "1"]
+    again = lunette(
+        "--instances", folder / "list.csv", "--resume", tmp_path / "journal", "--results", tmp_path / "r2.csv"
+    )
+    assert "come to its end" in again.output
+
+
+def test_a_killed_run_goes_on(folder: Path, tmp_path: Path) -> None:
+    """Killed after the first result was written: what was done is not done again."""
+    listed = folder / "long.csv"
+    listed.write_text("".join(f"net.onnx,{name}.vnnlib,{20 + k}\n" for k in range(2) for name in ("good", "bad")))
+    journal = tmp_path / "journal"
+    command = [sys.executable, "-m", "lunette", "verify", "--instances", str(listed), "--resume", str(journal)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    while time.monotonic() < end and (not journal.exists() or journal.read_text().count("\n") < 2):
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
+    assert 1 <= len(kept) < 4
+    with journal.open("a") as file:
+        file.write('{"key": "cut sh')
+    done = lunette("--instances", listed, "--resume", journal, "--results", tmp_path / "r.csv", "--jobs", 2)
+    assert f"{len(kept)} of 4 instances are from the journal" in done.output
+    rows = list(csv.reader((tmp_path / "r.csv").read_text().splitlines()))
+    assert [r[2] for r in rows] == ["proved", "disproved"] * 2
+    assert [float(r[3]) for r in rows][: len(kept)] == [pytest.approx(k["seconds"], abs=1e-3) for k in kept]
+
+
+def test_an_instance_that_dies_or_hangs_costs_itself(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from lunette.verify import instances
+
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, os, time\n"
+        "if 'lunette.verify.instances' in ' '.join(sys.orig_argv):\n"
+        "    os.abort() if os.environ['HOW'] == 'die' else time.sleep(60)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(instances, "GRACE", 0.5)
+    one = read_list(folder / "list.csv", None)[0]
+    quick = instances.Instance(one.net, one.spec, 0.5)
+    for how, status in (("die", "error"), ("hang", "unknown")):
+        monkeypatch.setenv("HOW", how)
+        result = instances.run_instance(quick)
+        assert result["status"] == status, result
+        assert result["key"] == quick.key
+
+
+def test_lists_and_journals_that_are_none(folder: Path, tmp_path: Path) -> None:
+    for content, rule in (
+        ("net.onnx\n", "VI1"),
+        ("net.onnx,good.vnnlib,soon\n", "VI3"),
+        ("net.onnx,no.vnnlib,1\n", "VI2"),
+    ):
+        path = folder / "wrong.csv"
+        path.write_text(content)
+        with pytest.raises(ArgumentError) as refused:
+            read_list(path, None)
+        assert refused.value.rule == rule
+    other = tmp_path / "notes.txt"
+    other.write_text("my notes\n")
+    with pytest.raises(ArgumentError, match="VI4"):
+        Journal(other, {}).begin(set())
+    assert other.read_text() == "my notes\n"
+    path = tmp_path / "journal"
+    first = Journal(path, {"seed": 0})
+    assert first.begin({"a", "b"}) == {}
+    first.add({"key": "a", "status": "proved"})
+    assert Journal(path, {"seed": 0}).begin({"a", "b"}) == {"a": {"key": "a", "status": "proved"}}
+    assert Journal(path, {"seed": 1}).begin({"a", "b"}) == {}
+
+
+def test_accuracy_of_images(folder: Path, tmp_path: Path) -> None:
+    graph = ln.load(folder / "net.json")
+    rng = np.random.default_rng(0)
+    x = rng.random((12, 2, 2), np.float32)
+    y = np.array([int(np.argmax(graph.compile()(v.reshape(1, 1, 2, 2)))) for v in x])
+    y[0] = 1 - y[0]
+    np.savez(tmp_path / "images.npz", x=x, y=y)
+    flat, labels = read_images(tmp_path / "images.npz", graph)
+    found = accuracy(graph, flat, labels, [0.0, 0.05, 0.5], timeout=5.0)
+    assert [a.clean for a in found] == [pytest.approx(11 / 12)] * 3
+    for a, b in pairwise(found):
+        assert a.certified >= b.certified
+        assert a.attacked >= b.attacked
+    assert all(a.certified <= a.attacked <= a.clean for a in found)
+    assert found[0].certified > 0
+    done = lunette(
+        folder / "net.json", "--images", tmp_path / "images.npz", "--radius", 0.05, "--html", tmp_path / "a.html"
+    )
+    assert done.exit_code == 0, done.output
+    ElementTree.fromstring((tmp_path / "a.html").read_text().partition("<!DOCTYPE html>")[2])
+    (tmp_path / "folder").mkdir()
+    for k, (image, label) in enumerate(zip(x, y, strict=True)):
+        np.save(tmp_path / "folder" / f"{label}-{k}.npy", image)
+    again, _ = read_images(tmp_path / "folder", graph)
+    assert sorted(map(tuple, again.tolist())) == sorted(map(tuple, flat.tolist()))
