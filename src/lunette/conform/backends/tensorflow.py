@@ -9,6 +9,9 @@ import importlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,6 +40,14 @@ class OfTensors(Backend):
         "TF_NUM_INTEROP_THREADS": "1",
         "KERAS_BACKEND": "tensorflow",
     }
+
+    @property
+    def version(self) -> str:
+        """The package may be the one without GPUs."""
+        for package in (self.module, f"{self.module}-cpu"):
+            with suppress(PackageNotFoundError):
+                return f"{self.module} {version_of(package)}"
+        return self.module
 
     def has_indices(self, call: Call) -> bool:
         """None that the dialect has."""
