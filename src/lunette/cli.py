@@ -235,8 +235,8 @@ def bench(
     lunette bench --data zeros --data nan --op conv
     """
     from lunette.bench import cases, measure, report, turns  # not at the top: `lunette --help` is to be quick
-    from lunette.bench import unusual as numbers
     from lunette.bench import networks as nets
+    from lunette.bench import unusual as numbers
     from lunette.bench.result import Run
 
     wide = out if out.is_terminal else Console(width=160)
