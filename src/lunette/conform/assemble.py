@@ -70,7 +70,7 @@ def assemble(
         groups = _groups([o for o in outcomes if o.case.mode not in unfit], accepted)
         explained = list(threads.map(lambda g: _explained(found, limits, *g), groups))
     findings = _merged([f for f in explained if f is not None])
-    once = sum(len(some) for (some, _), f in zip(groups, explained, strict=True) if f is None)
+    once = sum(len(some) for (some, line), f in zip(groups, explained, strict=True) if f is None and line is None)
     notes = (f"{once} of the failures did not come again in a process of their own",) if once else ()
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     for o in outcomes:
@@ -92,6 +92,7 @@ def assemble(
         elsewhere=tuple(elsewhere),
         tightness=tuple(_tightness(outcomes)),
         notes=notes,
+        unrepeated=once,
         misfits=tuple(unfit.values()),
     )
 

@@ -241,6 +241,8 @@ class Report:
     """Of claimed bounds, by operator, and of all of them last."""
     notes: tuple[str, ...] = ()
     """What a reader should know about what was asked: ranks left out, fewer cases than were wanted."""
+    unrepeated: int = 0
+    """Failures that did not come again in a process of their own: no finding, and not nothing."""
     misfits: tuple[str, ...] = ()
     """Calls of a function that all failed alike, with the signature that was expected: a problem of the harness."""
 
@@ -267,8 +269,11 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """0: all agree or are known; 1: a finding or a stale line; 2: interrupted before, nothing judged, a misfit."""
-        if self.unexplained or self.stale:
+        """0: all agree or are known; 1: a finding, a failure that did not come again, or a stale line; 2: no answer.
+
+        There is none if it was interrupted, if nothing was judged, or if a function does not fit what it should be.
+        """
+        if self.unexplained or self.stale or self.unrepeated:
             return 1
         return 0 if self.complete and self.asked and not self.misfits else 2
 
