@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf, prod
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -107,6 +107,10 @@ def _box(b: Array | Interval, k: int) -> Array | Interval:
     return Interval.between(b.lo[k], b.hi[k]) if isinstance(b, Interval) else b
 
 
+AFFORDED: Final = 1 << 30
+"""Cells that walks may pass to improve the lines of boxes between: some seconds."""
+
+
 class OutOfTimeError(Exception):
     """The time that was given is over."""
 
@@ -142,7 +146,10 @@ class Answer(Boxes):
         self.methods = dict.fromkeys(METHODS[: METHODS.index(method) + 1], own)
         if method != "interval":
             if self.moving[out] and not stopped:
-                own = self.methods[method] = self._unless_stopped(lambda: self._walked(rows, out, method, steps), plain)
+                own = self._unless_stopped(lambda: self._relaxed(rows, out, method, steps), plain)
+                if method == "optimised" and not self.stopped and self.record is None:
+                    own = self._unless_stopped(lambda: self._sharpened(rows, out, steps), own)
+                self.methods[method] = own
             plain = meet(plain, self.of_rows(rows, out))
         both = meet(plain, own)
         if rows is None:
@@ -172,7 +179,6 @@ class Answer(Boxes):
         """What a walk proves; if it is interrupted, or time or memory end, what was proven until then."""
         self.found = plain
         try:
-            self.relax()
             return walk()
         except KeyboardInterrupt:
             self.stopped = "interrupted"
@@ -181,6 +187,23 @@ class Answer(Boxes):
         except OutOfTimeError:
             self.stopped = "out of time"
         return self.found
+
+    def _relaxed(self, rows: Array | None, out: int, method: str, steps: int) -> Interval:
+        self.relax()
+        return self._walked(rows, out, method, steps)
+
+    def _sharpened(self, rows: Array | None, out: int, steps: int) -> Interval:
+        """The same once more, of boxes whose cells had lines of their own, where that is not too much work."""
+        before = self.found
+        if not self.tight or self.cost_of_improving(steps) > AFFORDED:
+            return before
+        better = Answer(self.graph, [self.boxes[at] for at in self.inputs], self.memory, self.progress, self.floats)
+        better.improving, better.sensitivity, better.methods = steps, {}, {}
+        better.enclose()
+        better.relax()
+        found = meet(before, better._walked(rows, out, "optimised", steps))
+        self.boxes, self.steps = better.boxes, better.steps
+        return found
 
     def of_rows(self, rows: Array | None, out: int) -> Interval:
         box = self.boxes[out]

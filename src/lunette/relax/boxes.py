@@ -23,6 +23,7 @@ from lunette.ops.max_pool import MaxPool
 from lunette.ops.unary import Neg, Relu
 from lunette.relax.dual import Dual
 from lunette.relax.floats import Floats, widened
+from lunette.relax.optimise import improve
 from lunette.relax.patch import Patch
 from lunette.relax.step import Enclosed, Linear, Relaxed, Step
 
@@ -31,6 +32,9 @@ MOST_ROWS: Final = 1 << 9  # rows at once: more are no faster
 
 class Boxes:
     """A graph with boxes at its inputs, and what follows for all of its nodes."""
+
+    improving: int = 0
+    """Steps in which lines are improved for each of the cells that are tightened."""
 
     def __init__(
         self,
@@ -188,9 +192,33 @@ class Boxes:
             found = dual.both(at, unit_rows(part, lo.shape))
             low[part] = np.maximum(low[part], found[: len(part)])
             high[part] = np.minimum(high[part], -found[len(part) :])
+        if self.improving:
+            self._improve(at, cells, low, high)
         self.boxes[at] = Interval.between(lo, hi)
         self.changed.add(at)
         return True
+
+    def _improve(self, at: int, cells: Array, low: Array, high: Array) -> None:
+        """Better bounds of these cells by lines of each one's own."""
+        shape, many = self.graph.nodes[at].shape, max(1, self.rows_at_once(at) // 8)
+        dual = Dual(self.steps, self.boxes, self.inputs)
+        for start in range(0, len(cells), many):
+            self.progress(f"lines for cells of node {at}", start, len(cells))
+            part = cells[start : start + many]
+            unit = unit_rows(part, shape)
+            rows = unit.whole() if isinstance(unit, Patch) else unit
+
+            def proven(found: Array, part: Array = part) -> None:
+                low[part] = np.maximum(low[part], found[: len(part)])
+                high[part] = np.minimum(high[part], -found[len(part) :])
+
+            best = np.concatenate([low[part], -high[part]])
+            improve(dual, at, np.concatenate([rows, -rows]), best, self.improving, proven)
+
+    def cost_of_improving(self, steps: int) -> int:
+        """The cells that all walks for the cells that were tightened would pass."""
+        sizes = np.cumsum([prod(n.shape) for n in self.graph.nodes])
+        return 2 * steps * sum(int(done.sum()) * int(sizes[at]) for at, done in self.tight.items())
 
     def _is_exact(self, at: int) -> bool:
         """Whether the interval of a node is as good as any bound: one linear operator behind cells of the inputs."""
