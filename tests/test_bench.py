@@ -14,6 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from lunette.array import resolved
+from lunette.bench import data as numbers
 from lunette.bench import report
 from lunette.bench.arithmetics import programs
 from lunette.bench.cases import DIRECTIONS, DTYPES, LAYERS, OPS, Layer, Problem, select
@@ -323,3 +324,20 @@ def test_the_command_refuses_what_it_does_not_know() -> None:
     ):
         assert CliRunner().invoke(app, ["bench", *words]).exit_code == 2
     assert "tiny/max_pool" in CliRunner().invoke(app, ["bench", "--list", "--case", "tiny"]).output
+
+
+def test_unusual_numbers_have_the_shapes_of_random_ones_and_a_ratio() -> None:
+    layer = select(["conv"], "resnet18/conv2_3x3")[0].shrunk()
+    usual = layer.data("float32")
+    zeros, dead, margin, strange, small = (
+        numbers.unusual(usual, kind).arrays[0] for kind in ("zeros", "dead", "margin", "nan", "denormal")
+    )
+    assert not zeros.any() and not dead[:, ::2].any() and dead[:, 1::2].all()
+    assert not margin[:, :, 0].any() and not margin[..., -1].any()
+    assert np.isnan(strange).sum() == 1
+    assert (abs(small) < np.finfo(np.float32).tiny).all() and small.any()
+    for kind in numbers.KINDS:
+        data = numbers.unusual(usual, kind)
+        assert [a.shape for a in data.arrays] == [a.shape for a in usual.arrays] and data.g.shape == usual.g.shape
+        assert data.arrays[1] is usual.arrays[1]  # weights are as they were
+    assert numbers.ratio(Problem(layer, "vjp", "float32"), "zeros", 0.0) > 0
