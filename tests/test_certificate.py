@@ -158,6 +158,32 @@ def trees(net: checker.Network, box: ln.Interval) -> bytes:
     return write(net, [Case(boxes, [claim], with_factors(case.tree))], "real", "test")
 
 
+def test_no_proof_of_what_is_false() -> None:
+    """Claims that points satisfy, with every kind of proof that ought not to do."""
+    graph, box = tiny(1)
+    net, boxes = network_of(graph), [box_of(np.asarray(box.lo, np.float64), np.asarray(box.hi, np.float64))]
+    at = net.inputs[0].at
+    y = values(net, [[Fraction(lo) for lo, _ in boxes[0]]])[0]
+    maximum = next(n for n in net.nodes.values() if n.taps and len(n.taps[0]) > 2)
+    single = (Inequality({0: 1}, y),)
+    pair = (Inequality({0: 1}, y + 1), Inequality({0: -1}, 1 - y, True))
+    numbers = (-1.0, -0.5, 0.0, 0.5, 1.0, 3.0)
+    trees = [Branch(), Branch((), (), Cut(at, 0, 0), [Branch(), Branch()]), Branch((), (), Winner(maximum.at, 0), [])]
+    trees += [Branch((), (), Cut(at, 0, 0), [Branch()])]
+    for stop, factors in product((False, True), [(a,) for a in numbers] + list(product(numbers, repeat=2))):
+        trees.append(Branch((), [Proof(0, factors, by_box=stop)]))
+    for factor, beta in product(numbers, repeat=2):
+        leaf = Branch((), [Proof(0, (factor,), (beta,))])
+        trees.append(Branch((), (), Cut(at, 1, Fraction(1, 3)), [leaf, leaf]))
+        trees.append(Branch((), (), Cut(at, 1, -100), [leaf, leaf]))
+        leaf = Branch((), [Proof(0, (factor,), (beta,) * (len(maximum.taps[0]) - 1))])
+        trees.append(Branch((), (), Winner(maximum.at, 0), [leaf] * len(maximum.taps[0])))
+    for tree, claim in product(trees, (single, pair)):
+        data = write(net, [Case(boxes, [claim], tree)], "real", "test")
+        with pytest.raises(Exception):  # noqa: B017, PT011 (whatever it is, it is taken as a refusal)
+            checker.check(net, data)
+
+
 def mutated(content: Any, rng: np.random.Generator) -> Any:
     """One value of a certificate changed: a number, an entry dropped, doubled or exchanged with another."""
     places: list[tuple[Any, Any]] = []

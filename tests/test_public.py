@@ -89,6 +89,7 @@ ORDER = [
     "array seeds threads",
     "arithmetic",
     "spec explain graph page",
+    "certificate",
     "relax",
     "dialects",
     "torch jax onnx",
