@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import lunette as ln
 from lunette.bench.random_networks import random_network
 from lunette.certificate import check as checker
 from lunette.certificate.format import Branch, Case, Cut, Forward, Inequality, Proof, Winner, write
 from lunette.certificate.produce import box_of, lower, network_of, region_of
+from lunette.cli import app
 from test_checker import values
 
 MUTATIONS = 100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 300
@@ -112,7 +114,7 @@ def test_a_certificate_of_another_network_box_or_property_is_refused(tmp_path: P
     other, _ = tiny(2)
     certificate = ln.bounds(graph, box).certificate()
     assert ln.check(graph, certificate, box=box).ok
-    assert not ln.check(other, certificate).ok
+    assert not ln.check(other, certificate).ok and "another" in ln.check(other, certificate).reason
     wider = ln.Interval(box.lo, box.hi + np.float32(0.125))
     assert not ln.check(graph, certificate, box=wider).ok
     spec = tmp_path / "spec.vnnlib"
@@ -311,3 +313,26 @@ def test_check_alone_without_lunette(tmp_path: Path) -> None:
     assert run("net.json", "certificate", "wrong.vnnlib") == 1
     assert run("net.json", "certificate") == 3
     assert run("net.json", "net.json") == 1
+
+
+def test_the_command(tmp_path: Path) -> None:
+    graph, box = tiny(1)
+    graph.save(tmp_path / "net.json")
+    certificate = ln.bounds(graph, box).certificate()
+    certificate.save(tmp_path / "certificate")
+    assert ln.Certificate.load(tmp_path / "certificate") == certificate
+    ends = [
+        f"(assert (>= X_{i} {a}))(assert (<= X_{i} {c}))"
+        for i, (a, c) in enumerate(zip(box.lo.flat, box.hi.flat, strict=True))
+    ]
+    (tmp_path / "spec.vnnlib").write_text("".join(ends) + f"(assert (<= Y_0 {certificate.lo[0] - 1}))")
+    (tmp_path / "wrong.vnnlib").write_text("".join(ends) + f"(assert (>= Y_0 {certificate.lo[0] - 1}))")
+
+    def run(*words: str) -> int:
+        return CliRunner().invoke(app, ["check", str(tmp_path / "net.json"), *words]).exit_code
+
+    file = str(tmp_path / "certificate")
+    assert run(file, "--spec", str(tmp_path / "spec.vnnlib")) == 0
+    assert run(file, "--spec", str(tmp_path / "wrong.vnnlib")) == 1
+    assert run(file) == 3
+    assert run(str(tmp_path / "nothing")) == 2
