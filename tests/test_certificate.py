@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import lunette as ln
 from lunette.bench.random_networks import random_network
 from lunette.certificate import check as checker
 from lunette.certificate.format import Branch, Case, Cut, Forward, Inequality, Proof, Winner, write
 from lunette.certificate.produce import box_of, lower, network_of, region_of
+from lunette.cli import app
 from test_checker import values
 
 MUTATIONS = 100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 300
@@ -112,7 +114,7 @@ def test_a_certificate_of_another_network_box_or_property_is_refused(tmp_path: P
     other, _ = tiny(2)
     certificate = ln.bounds(graph, box).certificate()
     assert ln.check(graph, certificate, box=box).ok
-    assert not ln.check(other, certificate).ok
+    assert not ln.check(other, certificate).ok and "another" in ln.check(other, certificate).reason
     wider = ln.Interval(box.lo, box.hi + np.float32(0.125))
     assert not ln.check(graph, certificate, box=wider).ok
     spec = tmp_path / "spec.vnnlib"
@@ -156,6 +158,32 @@ def trees(net: checker.Network, box: ln.Interval) -> bytes:
         return Branch(b.steps, proofs, b.split, [with_factors(part) for part in b.parts])
 
     return write(net, [Case(boxes, [claim], with_factors(case.tree))], "real", "test")
+
+
+def test_no_proof_of_what_is_false() -> None:
+    """Claims that points satisfy, with every kind of proof that ought not to do."""
+    graph, box = tiny(1)
+    net, boxes = network_of(graph), [box_of(np.asarray(box.lo, np.float64), np.asarray(box.hi, np.float64))]
+    at = net.inputs[0].at
+    y = values(net, [[Fraction(lo) for lo, _ in boxes[0]]])[0]
+    maximum = next(n for n in net.nodes.values() if n.taps and len(n.taps[0]) > 2)
+    single = (Inequality({0: 1}, y),)
+    pair = (Inequality({0: 1}, y + 1), Inequality({0: -1}, 1 - y, True))
+    numbers = (-1.0, -0.5, 0.0, 0.5, 1.0, 3.0)
+    trees = [Branch(), Branch((), (), Cut(at, 0, 0), [Branch(), Branch()]), Branch((), (), Winner(maximum.at, 0), [])]
+    trees += [Branch((), (), Cut(at, 0, 0), [Branch()])]
+    for stop, factors in product((False, True), [(a,) for a in numbers] + list(product(numbers, repeat=2))):
+        trees.append(Branch((), [Proof(0, factors, by_box=stop)]))
+    for factor, beta in product(numbers, repeat=2):
+        leaf = Branch((), [Proof(0, (factor,), (beta,))])
+        trees.append(Branch((), (), Cut(at, 1, Fraction(1, 3)), [leaf, leaf]))
+        trees.append(Branch((), (), Cut(at, 1, -100), [leaf, leaf]))
+        leaf = Branch((), [Proof(0, (factor,), (beta,) * (len(maximum.taps[0]) - 1))])
+        trees.append(Branch((), (), Winner(maximum.at, 0), [leaf] * len(maximum.taps[0])))
+    for tree, claim in product(trees, (single, pair)):
+        data = write(net, [Case(boxes, [claim], tree)], "real", "test")
+        with pytest.raises(Exception):  # noqa: B017, PT011 (whatever it is, it is taken as a refusal)
+            checker.check(net, data)
 
 
 def mutated(content: Any, rng: np.random.Generator) -> Any:
@@ -285,3 +313,26 @@ def test_check_alone_without_lunette(tmp_path: Path) -> None:
     assert run("net.json", "certificate", "wrong.vnnlib") == 1
     assert run("net.json", "certificate") == 3
     assert run("net.json", "net.json") == 1
+
+
+def test_the_command(tmp_path: Path) -> None:
+    graph, box = tiny(1)
+    graph.save(tmp_path / "net.json")
+    certificate = ln.bounds(graph, box).certificate()
+    certificate.save(tmp_path / "certificate")
+    assert ln.Certificate.load(tmp_path / "certificate") == certificate
+    ends = [
+        f"(assert (>= X_{i} {a}))(assert (<= X_{i} {c}))"
+        for i, (a, c) in enumerate(zip(box.lo.flat, box.hi.flat, strict=True))
+    ]
+    (tmp_path / "spec.vnnlib").write_text("".join(ends) + f"(assert (<= Y_0 {certificate.lo[0] - 1}))")
+    (tmp_path / "wrong.vnnlib").write_text("".join(ends) + f"(assert (>= Y_0 {certificate.lo[0] - 1}))")
+
+    def run(*words: str) -> int:
+        return CliRunner().invoke(app, ["check", str(tmp_path / "net.json"), *words]).exit_code
+
+    file = str(tmp_path / "certificate")
+    assert run(file, "--spec", str(tmp_path / "spec.vnnlib")) == 0
+    assert run(file, "--spec", str(tmp_path / "wrong.vnnlib")) == 1
+    assert run(file) == 3
+    assert run(str(tmp_path / "nothing")) == 2

@@ -124,8 +124,8 @@ def test_least_of_a_maximum_against_enumeration() -> None:
         assert checker.least_of_max(a, g, lows, tops, low) == wanted, (a, g, lows, tops, low)
 
 
-def test_walks_are_below_all_values() -> None:
-    """Of random coefficients at every node of a network with every kind of node, at points of the box."""
+def bent() -> tuple[checker.Network, list[list[tuple[Fraction, Fraction]]]]:
+    """A network with every kind of node, and a box."""
     rng = np.random.default_rng(4)
     w = (rng.integers(-4, 5, (2, 1, 2)) / 4).astype(np.float32)
 
@@ -134,20 +134,52 @@ def test_walks_are_below_all_values() -> None:
         y = ln.minimum(ln.leaky_relu(h), ln.abs(h) * np.float32(0.3)) - ln.avg_pool(h, (3,), stride=1, padding=1)
         return ln.max_pool(ln.relu(y), (2,), stride=1) + ln.max(y)
 
-    graph = ln.trace(f, np.zeros((1, 1, 3), np.float32))
-    net = network_of(graph)
     box = [[(Fraction(-1), Fraction(1, 2)), (Fraction(0), Fraction(1)), (Fraction(-1, 2), Fraction(1, 2))]]
-    region = checker.Region(net, box, 40, False)
-    points = [[lo + (hi - lo) * Fraction(int(s), 4) for (lo, hi), s in zip(box[0], share, strict=True)]
-              for share in rng.integers(0, 5, (30, 3))]  # fmt: skip
+    return network_of(ln.trace(f, np.zeros((1, 1, 3), np.float32))), box
+
+
+def points_of(box: Any, count: int) -> list[list[Fraction]]:
+    shares = np.random.default_rng(5).integers(0, 13, (count, len(box)))
+    return [[lo + (hi - lo) * Fraction(int(s), 12) for (lo, hi), s in zip(box, p, strict=True)] for p in shares]
+
+
+@pytest.mark.parametrize("bits", [1, 3, 40])
+def test_walks_are_below_all_values(bits: int) -> None:
+    """Of random coefficients at every node of a network with every kind of node, however coarse the grid is."""
+    rng, (net, box) = np.random.default_rng(4), bent()
+    region, one = checker.Region(net, box, bits, False), 1 << bits
+    points = points_of(box[0], 30)
     known = [every_value(net, [x]) for x in points]
-    for at in sorted(net.nodes)[1:]:
-        row = [int(v) << 40 for v in rng.integers(-3, 4, net.nodes[at].size)]
-        found = Fraction(region.walk({at: row}, {}), 1 << 80)
+    for at, _ in product(sorted(net.nodes)[1:], range(4)):
+        row = [int(v) for v in rng.integers(-3 * one, 3 * one + 1, net.nodes[at].size)]
+        found = Fraction(region.walk({at: row}, {}), one * one)
         for k in known:
-            assert found <= sum(Fraction(c, 1 << 40) * v for c, v in zip(row, k[at], strict=True)), at
+            assert found <= sum(Fraction(c, one) * v for c, v in zip(row, k[at], strict=True)), at
             ends = zip(region.lo[at], k[at], region.hi[at], strict=True)
-            assert all(Fraction(lo, 1 << 40) <= v <= Fraction(hi, 1 << 40) for lo, v, hi in ends)
+            assert all(Fraction(lo, one) <= v <= Fraction(hi, one) for lo, v, hi in ends)
+
+
+@pytest.mark.parametrize("bits", [1, 40])
+def test_parts_of_a_split_hold_every_point(bits: int) -> None:
+    """Each point is in one of them at least, and whatever satisfies the inequalities of a part is in its boxes."""
+    net, box = bent()
+    region, one = checker.Region(net, box, bits, False), 1 << bits
+    splits: list[Any] = [(net.inputs[0].at, c, q) for c in range(3) for q in (Fraction(0), Fraction(1, 3), Fraction(9))]
+    splits += [(n.at, c, None) for n in net.nodes.values() if n.taps for c in range(n.size)]
+    splits += [(n.at, 0, Fraction(-1, 7)) for n in net.nodes.values() if n.sums]
+    for (at, cell, q), x in product(splits, points_of(box[0], 12)):
+        known, inside = every_value(net, [x]), 0
+        for part in region.parts(at, cell, q):
+            new = region.where(*part)
+            sums = [sum(s * known[p][i] for p, i, s in terms) + Fraction(n, one) for terms, n in new.spaces]
+            if all(v >= 0 for v in sums):
+                inside += 1
+                for p, values in known.items():
+                    assert all(new.lo[p][i] <= v * one <= new.hi[p][i] for i, v in enumerate(values))
+                for tap, j in new.winners.items():
+                    won, i = net.nodes[tap[0]].taps[tap[1]][j]
+                    assert known[won][i] == known[tap[0]][tap[1]]
+        assert inside >= 1
 
 
 def test_the_file_is_short_and_imports_the_standard_library_only() -> None:

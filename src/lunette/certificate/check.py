@@ -40,10 +40,11 @@ Options = dict[str, Any]
 Tap = tuple[int, int]  # a node and a cell of it
 MOST: Final = 1 << 24  # cells of a node, and of all its windows
 MOST_WORK: Final = 1 << 34  # coefficients in all walks together
-MOST_SPLITS: Final = 512  # above one another
 UNIT: Final = 20  # slopes are multiples of 2^-20
 FLOATS: Final = {"f32": (24, 149, 128), "f64": (53, 1074, 1024)}  # bits; the least is 2^-..., all are below 2^...
 ZERO: Final = -1  # the number of a node that is zero
+OPTIONS: Final = ("kernel|stride|padding|dilation|ceil_mode|count_include_pad|divisor|groups|output_padding|output_size"
+                  "|spatial|ties|return_indices|keepdims|axis|axes|to|start|stop|step|value|slope|turn_x|turn_y")
 
 class Refused(Exception):  # noqa: N818 (it is what a checker does)
     """Why a network or a certificate is not accepted."""
@@ -275,6 +276,7 @@ class Network:
             xs.append(None if found[1] == "None" else self.arrays[int(found[1][1:])])
             inside = inside[found.end() :]
         call: Any = ast.parse(f"f({inside})", mode="eval").body
+        need(all(re.fullmatch(OPTIONS, str(k.arg)) for k in call.keywords), f"options that it knows, of {name}")
         return self.operator(name, xs, {k.arg: ast.literal_eval(k.value) for k in call.keywords}, shape)
     def operator(self, name: str, xs: list[Any], o: Options, to: Shape) -> Array:
         """The only place where names of operators mean something."""
@@ -553,7 +555,7 @@ def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
             need(split or not left or region.empty, "a proof for every part of the box")
             if split:
                 at, cell, q = split
-                need(depth < MOST_SPLITS and 0 <= cell < len(region.lo[at]), "a split of a cell")
+                need(depth < 512 and 0 <= cell < len(region.lo[at]), "a split of a cell")
                 parts = region.parts(at, cell, None if q is None else number(q))
                 todo += [(region, p, left, depth + 1) for p in reversed(parts)]
         need(not todo, "a branch for every part")
