@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -315,3 +316,31 @@ def test_points_and_boxes_without_floats() -> None:
     assert v.status == "disproved"
     assert v.counterexample[0] == 1
     assert "nearest float32" in v.notes[0]
+
+
+# ---- published networks
+
+
+@pytest.mark.parametrize(
+    ("network", "spec", "status"),
+    [
+        ("Convnet_maxpool", "prop_0_0.004", "proved"),
+        ("Convnet_maxpool", "prop_14_0.004", "disproved"),
+        ("Convnet_avgpool", "prop_1_0.02", "proved"),
+    ],
+)
+def test_published_networks(network: str, spec: str, status: str) -> None:
+    folder = Path(os.getenv("LUNETTE_VERIFY_DATA", "")) / "vnncomp2021_verivital"
+    if not os.getenv("LUNETTE_VERIFY_DATA") or not folder.is_dir():
+        pytest.skip("LUNETTE_VERIFY_DATA is not set to the folder of networks and properties")
+    graph, p = ln.from_onnx(folder / f"{network}.onnx"), ln.Property.load(folder / "vnnlib" / f"{spec}.vnnlib.gz")
+    v = ln.verify(graph, None, p, timeout=120.0)
+    assert v.status == status
+    if status == "proved":
+        assert ln.check(graph, v.certificate, property=p).ok
+        assert not ln.check(
+            graph,
+            v.certificate,
+            property=ln.Property.parse("""
+            (declare-const X_0 Real)(declare-const Y_0 Real)(assert (<= Y_0 0))"""),
+        ).ok
