@@ -46,6 +46,8 @@ QUICK: Final = (2, 15, 2)
 LONG: Final = (12, 100, None)
 """Of the attack on what is not proven by lines."""
 OPTIMISED: Final = 40
+AT_ONCE: Final = 1 << 28
+"""Bytes of what is computed at once, at most: what is larger would not end in time when it has to."""
 
 
 def verify(
@@ -141,7 +143,7 @@ class _Proofs:
             for r in self.room.places[c]:
                 if r in where and where[r] > self.bound[c]:
                     self.bound[c], self.row[c] = where[r], r
-            if self.refutes(c, self.bound[c]):
+            if self.bound[c] > 0:
                 self.how[c] = how
 
     def reopen(self, cases: Sequence[int], parts: Sequence[Tree]) -> None:
@@ -154,10 +156,6 @@ class _Proofs:
             for c, tree in self.search_of.items():
                 if any(t.leaf.bound <= 0 for t in tree.leaves):
                     self.how[c], self.bound[c] = None, min(self.bound[c], 0.0)
-
-    def refutes(self, case: int, bound: float) -> bool:
-        """Whether a bound refutes a case: its row is never as small as it would have to be."""
-        return bound > 0
 
 
 class _Asked:
@@ -254,7 +252,7 @@ class _Asked:
         with self.clock.phase("interval"):
             self.clock.tick("interval", 0, 1)
             given: list[Any] = list(p.room.boxes)
-            net = p.net = Network(self.graph, given, self.memory, self.clock.tick, floats)
+            net = p.net = Network(self.graph, given, min(self.memory, AT_ONCE), self.clock.tick, floats)
             net.enclose()
             p.take(p.rows(), net._of_rows(p.room.rows[p.rows()], net.graph.outputs[0]).lo, "interval")
 
