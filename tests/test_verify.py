@@ -303,6 +303,22 @@ def test_balls_decide_where_there_is_no_rational() -> None:
     assert v.counterexample[0] > 0.69
 
 
+def test_enclosures_decide_for_large_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an enclosure says of a point, rationals say, too; a value on the threshold is theirs alone."""
+    monkeypatch.setattr("lunette.verify.exact.MOST_PRODUCTS", 0)
+    for seed in range(10):
+        layers = random_layers(np.random.default_rng(seed), coarse=bool(seed % 2))
+        box = ln.Interval(np.full((1, 2), -1, np.float32), np.ones((1, 2), np.float32))
+        exact, _ = least(layers, [-1, -1], [1, 1], [1, 0])
+        p = ln.Property.linear([1, 0], ">", exact + Fraction(1, 8))
+        graph, v = asked(layers, box, p, timeout=5.0)
+        assert (v.status, v.evaluated) == ("disproved", "enclosure")
+        assert p.holds(graph.eval(v.counterexample, number=Fraction)) is False
+    box = ln.Interval(np.zeros(1, np.float32), np.zeros(1, np.float32))
+    v = ln.verify(lambda x: ln.relu(x), box, ln.Property.linear([1], "<", 0))
+    assert v.status == "disproved"
+
+
 def test_points_and_boxes_without_floats() -> None:
     """A box between two floats has no counterexample among floats; what holds is proved nevertheless."""
     text = """(declare-const X_0 Real)(declare-const Y_0 Real)

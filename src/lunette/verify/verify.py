@@ -43,6 +43,8 @@ METHODS: Final = ("attack", "interval", "crown", "optimised", "auto")
 """Each goes farther than the one before it; "auto" splits, too."""
 QUICK: Final = (2, 15, 2)
 """Starts, steps, and cases for each start, of a first attack."""
+MIDDLE: Final = (4, 40, 3)
+"""Of the attack on what intervals do not prove."""
 LONG: Final = (12, 100, None)
 """Of the attack on what is not proven by lines."""
 OPTIMISED: Final = 40
@@ -208,6 +210,9 @@ class _Asked:
         while True:
             for p, attack in zip(self.proofs, self.attacks, strict=True):
                 if p.open and p.walks is None and self.level >= 2:
+                    if attack is not None:
+                        with self.clock.phase("attack"):
+                            self._candidates(attack, attack.search(p.open, *MIDDLE))
                     self._lines(p)
                 if p.open and self.level >= 2:
                     self._further(p, attack)
