@@ -17,6 +17,7 @@ import pytest
 import lunette as ln
 from lunette.certificate.check import Refused, check
 from lunette.certificate.produce import network_of
+from lunette.verify import exact as evaluation
 from lunette.verify.clock import Clock, TimeUp
 from tiny_networks import Layer, least, random_layers, run
 
@@ -305,7 +306,7 @@ def test_balls_decide_where_there_is_no_rational() -> None:
 
 def test_enclosures_decide_for_large_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an enclosure says of a point, rationals say, too; a value on the threshold is theirs alone."""
-    monkeypatch.setattr("lunette.verify.exact.MOST_PRODUCTS", 0)
+    monkeypatch.setattr(evaluation, "MOST_PRODUCTS", 0)
     for seed in range(10):
         layers = random_layers(np.random.default_rng(seed), coarse=bool(seed % 2))
         box = ln.Interval(np.full((1, 2), -1, np.float32), np.ones((1, 2), np.float32))
