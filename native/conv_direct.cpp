@@ -199,14 +199,14 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, i64 first, i64 last, cons
     }
 }
 
-// LUNETTE_DIRECT=1 takes direct sums wherever there are, 0 nowhere: to measure, and to test what another processor prefers.
-// Without it, AVX-512 takes them where they pay. On AVX2, with half the registers, the blocked product is better (benchmarks).
+// LUNETTE_DIRECT=1 takes direct sums wherever there are, "pays" where they should pay: to measure, and to test. Without it
+// the blocked product is taken: on AVX2, with half the registers, it is better, and on AVX-512 nobody has measured yet.
 enum class Wanted { nowhere, where_it_pays, everywhere };
 Wanted wanted() {
     static const Wanted found = [] {
         const char* asked = std::getenv("LUNETTE_DIRECT");
-        if (asked && *asked) return *asked == '0' ? Wanted::nowhere : Wanted::everywhere;
-        return vector_bytes == 64 ? Wanted::where_it_pays : Wanted::nowhere;
+        if (!asked || !*asked || *asked == '0') return Wanted::nowhere;
+        return *asked == 'p' ? Wanted::where_it_pays : Wanted::everywhere;
     }();
     return found;
 }

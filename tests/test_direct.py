@@ -1,4 +1,4 @@
-"""Direct convolution, which AVX-512 prefers and other sets take when LUNETTE_DIRECT asks for it: the same laws.
+"""Direct convolution, which is taken when LUNETTE_DIRECT asks for it: the same laws.
 
 The choice is made once per process, so these are runs of others.
 """

@@ -6,7 +6,9 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 import lunette as ln
 from lunette.certificate.check import Refused, check
 from lunette.certificate.produce import network_of
+from lunette.verify import exact as evaluation
 from lunette.verify.clock import Clock, TimeUp
 from tiny_networks import Layer, least, random_layers, run
 
@@ -301,6 +304,22 @@ def test_balls_decide_where_there_is_no_rational() -> None:
     assert v.counterexample[0] > 0.69
 
 
+def test_enclosures_decide_for_large_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an enclosure says of a point, rationals say, too; a value on the threshold is theirs alone."""
+    monkeypatch.setattr(evaluation, "MOST_PRODUCTS", 0)
+    for seed in range(10):
+        layers = random_layers(np.random.default_rng(seed), coarse=bool(seed % 2))
+        box = ln.Interval(np.full((1, 2), -1, np.float32), np.ones((1, 2), np.float32))
+        exact, _ = least(layers, [-1, -1], [1, 1], [1, 0])
+        p = ln.Property.linear([1, 0], ">", exact + Fraction(1, 8))
+        graph, v = asked(layers, box, p, timeout=5.0)
+        assert (v.status, v.evaluated) == ("disproved", "enclosure")
+        assert p.holds(graph.eval(v.counterexample, number=Fraction)) is False
+    box = ln.Interval(np.zeros(1, np.float32), np.zeros(1, np.float32))
+    v = ln.verify(lambda x: ln.relu(x), box, ln.Property.linear([1], "<", 0))
+    assert v.status == "disproved"
+
+
 def test_points_and_boxes_without_floats() -> None:
     """A box between two floats has no counterexample among floats; what holds is proved nevertheless."""
     text = """(declare-const X_0 Real)(declare-const Y_0 Real)
@@ -315,3 +334,27 @@ def test_points_and_boxes_without_floats() -> None:
     assert v.status == "disproved"
     assert v.counterexample[0] == 1
     assert "nearest float32" in v.notes[0]
+
+
+# ---- published networks
+
+
+@pytest.mark.parametrize(
+    ("network", "spec", "status"),
+    [
+        ("Convnet_maxpool", "prop_0_0.004", "proved"),
+        ("Convnet_maxpool", "prop_14_0.004", "disproved"),
+        ("Convnet_avgpool", "prop_1_0.02", "proved"),
+    ],
+)
+def test_published_networks(network: str, spec: str, status: str) -> None:
+    folder = Path(os.getenv("LUNETTE_VERIFY_DATA", "")) / "vnncomp2021_verivital"
+    if not os.getenv("LUNETTE_VERIFY_DATA") or not folder.is_dir():
+        pytest.skip("LUNETTE_VERIFY_DATA is not set to the folder of networks and properties")
+    graph, p = ln.from_onnx(folder / f"{network}.onnx"), ln.Property.load(folder / "vnnlib" / f"{spec}.vnnlib.gz")
+    v = ln.verify(graph, None, p, timeout=120.0)
+    assert v.status == status
+    if status == "proved":
+        assert ln.check(graph, v.certificate, property=p).ok
+        turned = tuple(replace(c, conditions=tuple(~d for d in c.conditions)) for c in p.cases)
+        assert not ln.check(graph, v.certificate, property=ln.Property(turned, p.outputs, p.inputs)).ok

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import lunette as ln
-from lunette.verify.instances import read_network
+from lunette.onnx.command import read_network
 
 FOLDERS = {
     "verivital": "vnncomp2021_verivital",

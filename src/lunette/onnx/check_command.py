@@ -10,7 +10,7 @@ from rich.console import Console
 
 from lunette.certificate.certificate import Certificate, check
 from lunette.errors import LunetteError
-from lunette.onnx.command import GRAPH, SHAPES, read_graph
+from lunette.onnx.command import GRAPH, SHAPES, read_network
 
 out = Console()
 
@@ -29,7 +29,7 @@ def check_command(
     lunette check net.onnx net.certificate --spec spec.vnnlib
     """  # noqa: D301 (a backspace, not a backslash, is what keeps lines apart)
     try:
-        graph = read_graph(network, shape)
+        graph, _ = read_network(network, shape)
     except (LunetteError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="NETWORK") from error
     for path, hint in ((certificate, "CERTIFICATE"), (spec, "--spec")):

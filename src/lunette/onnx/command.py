@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from lunette.errors import LunetteError
 from lunette.graph.graph import Graph, load
 from lunette.onnx import from_onnx
+from lunette.onnx.file import load as load_model
 from lunette.window import Shape
 
 GRAPH = "a graph that graph.save(FILE) wrote, or an ONNX model, .onnx or .onnx.gz"
@@ -28,6 +30,23 @@ def read_graph(path: Path, shapes: list[str] | None = None) -> Graph:
     if shapes:
         raise typer.BadParameter("a saved graph has all its sizes", param_hint="--shape")
     return load(path)
+
+
+def read_network(path: Path, shapes: list[str] | None = None) -> tuple[Graph, str]:
+    """The graph in a file, and what was assumed: sizes that an ONNX file leaves open are 1."""
+    try:
+        return read_graph(path, shapes), ""
+    except LunetteError as error:
+        if not is_onnx(path) or shapes or error.rule != "NX7":
+            raise
+    model, _ = load_model(path)
+    known = {t.name for t in model.graph.initializer}
+    sizes = {
+        v.name: tuple(d.dim_value if d.WhichOneof("value") == "dim_value" and d.dim_value > 0 else 1 for d in dims)
+        for v in model.graph.input
+        if v.name not in known and (dims := v.type.tensor_type.shape.dim)
+    }
+    return from_onnx(path, sizes), f"sizes that the file leaves open are 1: {sizes}"
 
 
 def stem_of(path: Path) -> Path:

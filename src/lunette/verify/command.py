@@ -89,7 +89,7 @@ def _one(
     options: dict[str, Any],
     files: tuple[Path | None, Path | None, Path | None, Path | None],
 ) -> int:
-    from lunette.verify.instances import read_network
+    from lunette.onnx.command import read_network
     from lunette.verify.property import Property
     from lunette.verify.verify import verify
 
@@ -249,8 +249,8 @@ def _accuracy(
     options: dict[str, Any],
     files: tuple[Path | None, Path | None, Path | None],
 ) -> int:
+    from lunette.onnx.command import read_network
     from lunette.verify.images import accuracy, read_images
-    from lunette.verify.instances import read_network
 
     graph, note = read_network(network, shape)
     x, y = read_images(images, graph, most)

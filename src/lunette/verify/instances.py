@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lunette.errors import ArgumentError, LunetteError, shown
-from lunette.graph.graph import Graph
-from lunette.onnx.command import is_onnx, read_graph
+from lunette.onnx.command import read_network
 
 GRACE: Final = 20.0
 """Seconds beyond its time limit after which a process is ended: it reads files first, and writes them."""
@@ -110,29 +109,6 @@ def _files(base: str) -> tuple[Path, ...]:
 def refusal(rule: str, need: str, got: str, hint: str) -> ArgumentError:
     """Signed."""
     return ArgumentError(rule, need, got, hint, who="verify")
-
-
-# ---- networks
-
-
-def read_network(path: Path, shapes: list[str] | None = None) -> tuple[Graph, str]:
-    """The graph in a file, and what was assumed: sizes that an ONNX file leaves open are 1."""
-    try:
-        return read_graph(path, shapes), ""
-    except LunetteError as error:
-        if not is_onnx(path) or shapes or error.rule != "NX7":
-            raise
-    from lunette.onnx import from_onnx
-    from lunette.onnx.file import load
-
-    model, _ = load(path)
-    known = {t.name for t in model.graph.initializer}
-    sizes = {
-        v.name: tuple(d.dim_value if d.WhichOneof("value") == "dim_value" and d.dim_value > 0 else 1 for d in dims)
-        for v in model.graph.input
-        if v.name not in known and (dims := v.type.tensor_type.shape.dim)
-    }
-    return from_onnx(path, sizes), f"sizes that the file leaves open are 1: {sizes}"
 
 
 # ---- one instance

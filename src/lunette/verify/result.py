@@ -32,7 +32,7 @@ class Verdict:
     """Seconds of each phase."""
     semantics: str = "real"
     evaluated: str = ""
-    """How the counterexample was evaluated: "rational", "ball" or "float execution"."""
+    """How the counterexample was evaluated: "rational", "ball", "enclosure" or "float execution"."""
     output: Any = field(default=None, repr=False)
     """What the network's program computes at the counterexample."""
     margins: tuple[tuple[str, float, float], ...] = field(default=(), repr=False)

@@ -141,9 +141,3 @@ class Search:
             Leaf(leaf.case, (*leaf.decisions, (node, cell, choice)), leaf.bound, dict(leaf.betas), leaf.parameters)
             for choice in self.walks.choices(node, cell)
         ]
-
-
-def tree_facts(tree: Any) -> dict[str, int]:
-    """How large a tree is."""
-    deepest = max((len(t.leaf.decisions) for t in tree.leaves), default=0)
-    return {"leaves": len(tree.leaves), "depth": deepest}

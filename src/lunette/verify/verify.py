@@ -45,9 +45,13 @@ METHODS: Final = ("attack", "interval", "crown", "optimised", "auto")
 """Each goes farther than the one before it; "auto" splits, too."""
 QUICK: Final = (2, 15, 2)
 """Starts, steps, and cases for each start, of a first attack."""
+MIDDLE: Final = (4, 40, 3)
+"""Of the attack on what intervals do not prove."""
 LONG: Final = (12, 100, None)
 """Of the attack on what is not proven by lines."""
 OPTIMISED: Final = 40
+AT_ONCE: Final = 1 << 28
+"""Bytes of what is computed at once, at most: what is larger would not end in time when it has to."""
 
 
 def verify(
@@ -143,7 +147,7 @@ class _Proofs:
             for r in self.room.places[c]:
                 if r in where and where[r] > self.bound[c]:
                     self.bound[c], self.row[c] = where[r], r
-            if self.refutes(c, self.bound[c]):
+            if self.bound[c] > 0:
                 self.how[c] = how
 
     def reopen(self, cases: Sequence[int], parts: Sequence[Tree]) -> None:
@@ -156,10 +160,6 @@ class _Proofs:
             for c, tree in self.search_of.items():
                 if any(t.leaf.bound <= 0 for t in tree.leaves):
                     self.how[c], self.bound[c] = None, min(self.bound[c], 0.0)
-
-    def refutes(self, case: int, bound: float) -> bool:
-        """Whether a bound refutes a case: its row is never as small as it would have to be."""
-        return bound > 0
 
 
 class _Asked:
@@ -212,6 +212,9 @@ class _Asked:
         while True:
             for p, attack in zip(self.proofs, self.attacks, strict=True):
                 if p.open and p.walks is None and self.level >= 2:
+                    if attack is not None:
+                        with self.clock.phase("attack"):
+                            self._candidates(attack, attack.search(p.open, *MIDDLE))
                     self._lines(p)
                 if p.open and self.level >= 2:
                     self._further(p, attack)
@@ -258,7 +261,7 @@ class _Asked:
             given: list[Any] = list(p.room.boxes)
             own = in_float64(self.graph, [None if isinstance(b, Interval) else b for b in given], floats is None)
             varying = [b for b in given if isinstance(b, Interval)]
-            net = p.net = Answer(own, varying, self.memory, self.clock.tick, floats)
+            net = p.net = Answer(own, varying, min(self.memory, AT_ONCE), self.clock.tick, floats)
             net.enclose()
             p.take(p.rows(), net.of_rows(p.room.rows[p.rows()], net.graph.outputs[0]).lo, "interval")
 
