@@ -14,8 +14,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from lunette.array import resolved
-from lunette.bench import data as numbers
 from lunette.bench import report
+from lunette.bench import unusual as numbers
 from lunette.bench.arithmetics import programs
 from lunette.bench.cases import DIRECTIONS, DTYPES, LAYERS, OPS, Layer, Problem, select
 from lunette.bench.figures import COMPILE, GRAD_CHAIN, JVP_CHAIN, OVERHEAD

@@ -103,6 +103,15 @@ def bounded_smooth_max_pool(code: str, pool: Pool, planes: int, include_pad: boo
 def bounded_lp_pool(code: str, pool: Pool, planes: int) -> Task:
     """(lo, hi, p, numbers, y_lo, y_hi, top)"""
 
+def decide(outer: int, groups: int, channels: int, inner: int, varies: bool, rounded: bool, most: int) -> Task:
+    """(hi, rows, columns, y, places, count)"""
+
+def widen(rows: int, cells: int) -> Task:
+    """(x, y, least, greatest)"""
+
+def exponentials(n: int) -> Task:
+    """(hi, lo, y_hi, y_lo): exp of pairs, |hi| <= 700, as pairs"""
+
 def conv(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, relu: bool = False) -> Task:
     """(x, w, b or None, add or None, packed or None, y)"""
 
@@ -156,14 +165,11 @@ def put(code: str, outer: int, size: int, inner: int, count: int) -> Task:
 def one_hot(code: str, outer: int, classes: int, inner: int) -> Task:
     """(labels, y)"""
 
-def decide(outer: int, groups: int, channels: int, inner: int, varies: bool, rounded: bool, most: int) -> Task:
-    """(hi, rows, columns, y, places, count)"""
+def weigh_rows(rows: int, channels: int, size: Sequence[int], space: Sequence[int], own: bool) -> Task:
+    """(a, origin, low, high, y)"""
 
-def widen(rows: int, cells: int) -> Task:
-    """(x, y, least, greatest)"""
-
-def exponentials(n: int) -> Task:
-    """(hi, lo, y_hi, y_lo): exp of pairs, |hi| <= 700, as pairs"""
+def pull_rows(rows: int, channels: int, size: Sequence[int], space: Sequence[int], behind: Sequence[int], space_behind: Sequence[int], stride: Sequence[int], offsets: Sequence[int], own: bool) -> Task:
+    """(a, origin, low, high, g, g_origin)"""
 
 FOREIGN_VERSION: int = 1
 
