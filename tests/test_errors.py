@@ -944,6 +944,7 @@ def test_nothing_else_is_raised() -> None:
                     "ArgumentError",
                     "DTypeError",
                     "AbsentError",
+                    "CertificateError",
                     "undecided",
                     "cannot",
                     "cannot_derive",

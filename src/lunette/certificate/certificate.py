@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -71,16 +72,28 @@ class Certificate:
     @property
     def lo(self) -> Array:
         """Of a certificate of bounds, the lower bounds that it states, one for each row."""
-        return self._ends(0, 1.0)
+        return self._ends(0, 1)
 
     @property
     def hi(self) -> Array:
         """Of a certificate of bounds, the upper bounds."""
-        return self._ends(1, -1.0)
+        return self._ends(1, -1)
 
-    def _ends(self, side: int, sign: float) -> Array:
-        claims = [claim for _, claims in self.statement.cases for claim in claims]
-        return np.array([sign * float(claim[0][1]) for claim in claims[side::2]])
+    def _ends(self, side: int, sign: int) -> Array:
+        """Of claims (row < lo) and (-row < -hi), in turn, and of no others."""
+        cases = self.statement.cases
+        claims = cases[0][1] if len(cases) == 1 else [[]]
+        pairs = zip(claims[::2], claims[1::2], strict=False)
+        if len(claims) % 2 or not all(len(a) == len(b) == 1 and _is_opposite(a[0][0], b[0][0]) for a, b in pairs):
+            hint = "It is one of a property: certificate.statement says what it proves."
+            raise CertificateError("CE1", "a certificate of bounds", "other claims", hint)
+        found = []
+        for claim in claims[side::2]:
+            q = sign * claim[0][1]
+            end = float(q)
+            inward = end > q if sign > 0 else end < q
+            found.append(math.nextafter(end, -sign * math.inf) if inward else end)
+        return np.array(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +108,28 @@ class Statement:
     def __str__(self) -> str:
         lines = [f"graph {self.graph}", f"semantics {self.semantics}", f"producer {shown(self.producer)}"]
         for boxes, claims in self.cases:
-            ends = [(float(a), float(b)) for a, b in chain(*boxes)]
-            lines.append(f"no point of a box of {len(ends)} cells, {shown(ends)}, satisfies any of {len(claims)}:")
+            cells = list(chain(*boxes))
+            ends = ", ".join(f"({_exactly(a)}, {_exactly(b)})" for a, b in cells[:20]) + ", ..." * (len(cells) > 20)
+            lines.append(f"no point of a box of {len(cells)} cells, [{ends}], satisfies any of {len(claims)}:")
             lines += [f"  {' and '.join(map(_inequality, claim))}" for claim in claims[:20]]
             lines += ["  ..."] * (len(claims) > 20)
         return "\n".join(lines)
 
 
+def _is_opposite(row: dict[int, Fraction], other: dict[int, Fraction]) -> bool:
+    return other == {c: -v for c, v in row.items()}
+
+
+def _exactly(q: Fraction) -> str:
+    """A float if it is one; a rounded one would be another statement."""
+    near = float(q)
+    return repr(near) if math.isfinite(near) and Fraction(near) == q else str(q)
+
+
 def _inequality(i: Any) -> str:
     row, threshold, strict = i
     terms = " + ".join(f"{v}*y[{c}]" for c, v in list(row.items())[:8]) + (" + ..." if len(row) > 8 else "")
-    return f"{terms or 0} {'<' if strict else '<='} {float(threshold)!r}"
+    return f"{terms or 0} {'<' if strict else '<='} {_exactly(threshold)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +155,7 @@ def check(f: Any, certificate: Any, property: Any = None, box: Any = None) -> Ch
 
     >>> import numpy as np, lunette as ln
     >>> x = ln.Interval(np.full((2,), -1.0), np.ones(2))
-    >>> f = ln.trace(lambda x: ln.relu(x) - ln.relu(x) / 2, x.lo)
+    >>> f = ln.trace(lambda x: (h := ln.relu(x)) - h / 2, x.lo)
     >>> certificate = ln.bounds(f, x).certificate()
     >>> ln.check(f, certificate).ok, certificate.lo, certificate.hi
     (True, array([0., 0.]), array([0.5, 0.5]))
@@ -198,6 +222,8 @@ def _wanted(net: checker.Network, cases: Any, property: Any, boxes: Sequence[Any
             for lo, hi in zip(np.ravel(pair[0]).tolist(), np.ravel(pair[1]).tolist(), strict=True)
         ]
     if property is None:
+        if ends is not None and not any(claims for _, claims in cases):
+            raise ArgumentError("CE3", "a certificate that claims something of the box", "none", "It proves nothing.")
         return [(ends, claim) for _, claims in cases for claim in claims]
     if isinstance(property, str | os.PathLike):
         found = claims_of(spec_text(property), net)
@@ -218,7 +244,10 @@ def _wanted(net: checker.Network, cases: Any, property: Any, boxes: Sequence[Any
     if ends is None:
         return found
     met = [([(max(a, c), min(b, d)) for (a, b), (c, d) in zip(ends, own, strict=True)], claim) for own, claim in found]
-    return [(own, claim) for own, claim in met if all(a <= b for a, b in own)]
+    asked = [(own, claim) for own, claim in met if all(a <= b for a, b in own)]
+    if found and not asked:
+        raise ArgumentError("CE3", "a box that meets those of the property", "one that meets none", "Nothing is asked.")
+    return asked
 
 
 def spec_text(path: str | os.PathLike[str]) -> str:

@@ -112,12 +112,10 @@ def cells(sizes: Any, steps: Any, first: int = 0) -> list[int]:
     for n, s in zip(sizes, steps, strict=True):
         found = [c + j * s for c in found for j in range(n)]
     return found
-
 # ---- what the lines of a graph compute
 class Array(NamedTuple):  # what a line is: cells of nodes; operators that only move cells make no nodes
     shape: Shape
     taps: list[Tap]
-
 @dataclass(eq=False)
 class Node:  # an input; a constant, with numbers; maxima of taps; or sums of (node, cells, weights), over a denominator
     size: int
@@ -204,7 +202,6 @@ def rounded(value: Any, dtype: str) -> Fraction:
     """A number as the dtype has it."""
     need(type(value) in (int, float) and abs(value) < 1 << 127, "a number of the dtype")
     return Fraction(struct.unpack("<f", struct.pack("<f", value))[0] if dtype == "f32" else float(value))
-
 class Network:
     """A graph, from the text that lunette writes: node 4*n + 3 is that of line n, its parts have the numbers below."""
 
@@ -347,7 +344,6 @@ class Network:
             factors, left = self.integers(left), right
         need(factors, f"a constant in {name}")
         return Array(to, self.sum([([t], [w]) for t, w in zip(left, factors[0], strict=True)], factors[1], 1))
-
 # ---- a part of the input box, and what is known there
 def least_of_max(a: int, g: list[int], lows: list[int], tops: list[int], low: int) -> int:
     """The least of a*(the greatest of low and the cells) - g . cells over a box; low is no less than any of lows."""
@@ -367,7 +363,6 @@ def slopes(lows: list[int], tops: list[int], low: int, below: bool) -> list[int]
         return [(one and i == best) << UNIT for i in range(len(lows))]
     t = max(low, sorted([*tops, low])[-2])
     return [((q - t) << UNIT) // (q - p) if q > t else 0 for p, q in zip(lows, tops, strict=True)]
-
 class Region:
     """Boxes of nodes, winners of maxima, and inequalities: the sum of (node, cell, sign) and a number is >= 0."""
 
@@ -503,7 +498,6 @@ class Region:
         """Whether no point satisfies all inequalities of a claim: the sum of them, with factors >= 0, is impossible."""
         found = self.excess(claim, factors, betas, own, stop)
         return found > 0 or (found == 0 and any(f and strict for f, (_, _, strict) in zip(factors, claim, strict=True)))
-
 # ---- the certificate
 def number(v: Any) -> Fraction:
     """An integer, a float, or the text of a fraction."""
@@ -518,18 +512,25 @@ def cases_of(content: Any) -> list[tuple[Any, Any]]:
     """(boxes, claims); an inequality is (row, a coefficient by cell of the output; threshold; strict)."""
     found = []
     for case in content["cases"]:
-        claims = [[({c: number(v) for c, v in row}, number(t), bool(s)) for row, t, s in own] for own in case["claims"]]
+        for row, _, strict in chain(*case["claims"]):
+            need(len({c for c, _ in row}) == len(row) and strict in (0, 1) and type(strict) is int, "rows, 0 or 1")
+        claims = [[({c: number(v) for c, v in row}, number(t), s == 1) for row, t, s in own] for own in case["claims"]]
         found.append(([[(number(lo), number(hi)) for lo, hi in box] for box in case["boxes"]], claims))
     return found
+def parsed(data: bytes) -> Any:
+    def once(own: list[Any]) -> dict[str, Any]:
+        need(len(dict(own)) == len(own), "every name once")
+        return dict(own)
+    return json.loads(data if len(data) < 1 << 30 else b"", object_pairs_hook=once)
 def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
     """The cases that a certificate proves: no point of the boxes satisfies all inequalities of any of the claims."""
-    said = json.loads(data if len(data) < 1 << 30 else b"")
-    need(said["format"] == "lunette certificate" and said["version"] == 1, "a certificate of version 1")
+    said = parsed(data)
+    need(said["format"] == "lunette certificate" and said["version"] == 1 and len(said) == 7, "a version 1 certificate")
     need(said["graph"] == net.digest, "a certificate of this network; it is another's")
     bits, cases = said["bits"], cases_of(said)
     need(said["semantics"] in ("real", "float") and type(bits) is int and 1 <= bits <= 1024, "a semantics, and bits")
     for (boxes, claims), case in zip(cases, said["cases"], strict=True):
-        need([len(b) for b in boxes] == [n.size for n in net.inputs], "a box for every input")
+        need([len(b) for b in boxes] == [n.size for n in net.inputs] and len(case) == 3, "a box for every input")
         need(all(lo <= hi for lo, hi in chain(*boxes)), "boxes with lo <= hi")
         named = {c for row, _, _ in chain(*claims) for c in row}
         need(all(type(c) is int and 0 <= c < len(net.out) for c in named), "rows of cells of the output")
@@ -560,7 +561,6 @@ def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
                 todo += [(region, p, left, depth + 1) for p in reversed(parts)]
         need(not todo, "a branch for every part")
     return cases
-
 # ---- what was asked for
 def proves(cases: list[tuple[Any, Any]], wanted: list[tuple[Any, Any]]) -> bool:
     """Whether each wanted (ends, claim) follows from a claim about a box around it, whose inequalities are weaker."""
@@ -585,15 +585,14 @@ def load(path: str) -> Network:
     return Network(content["graph"], constant)
 def main(graph: str, certificate: str, spec: str | None = None) -> int:
     try:
-        net = load(graph)
-        cases = check(net, Path(certificate).read_bytes())
+        net, data = load(graph), Path(certificate).read_bytes()
+        cases, semantics = check(net, data), parsed(data)["semantics"]
         beside = runpy.run_path(str(Path(__file__).with_name("vnnlib.py"))) if spec else {}
         need(not spec or proves(cases, beside["claims_of"](Path(spec).read_text(), net)), "a proof of what was asked")
     except Exception as error:  # whatever goes wrong, nothing is proven
         print(f"refused: needs {error}" if isinstance(error, Refused) else f"refused: {error!r:.200}")
         return 1
-    print(f"{'proven' if spec else json.loads(Path(certificate).read_bytes())['cases']}, of the graph {net.digest}")
+    print(f"{'proven' if spec else cases}, of {'executions' if semantics == 'float' else 'reals'}, graph {net.digest}")
     return 0 if spec else 3
-
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))

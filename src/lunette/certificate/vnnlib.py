@@ -1,7 +1,8 @@
 """VNNLIB 1.0 as cases of certificates: what check.py is asked about. Standard library only, beside check.py.
 
 A file is a list of assertions about X_0, X_1, ... (the cells of all inputs, one after the other) and Y_0, Y_1, ... (of
-the output): an input that satisfies all of them violates the property. Each alternative is a box and a claim.
+the output): an input that satisfies all of them violates the property. Each alternative is a box and a claim. An X
+whose two ends are one decimal is the float nearest to it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def need(condition: Any, what: str) -> None:
 
 def claims_of(text: str, net: Any) -> list[tuple[Any, Any]]:
     """(ends, claim) of each alternative of a VNNLIB file; X are the cells of all inputs, Y those of the output."""
-    words = re.sub(r"[\w.+<>=-]+", r"'\g<0>',", re.sub(r";.*", "", text))
+    plain = re.sub(r";.*", "", text)
+    need(re.fullmatch(r"[\w.+<>=\-()\s]*", plain, re.ASCII), "letters, digits, inequalities and parentheses")
+    words = re.sub(r"[\w.+<>=-]+", r"'\g<0>',", plain)
     forms = ast.literal_eval("[" + words.replace("(", "[").replace(")", "],") + "]")
     dtypes, found = [n.dtype for n in net.inputs for _ in range(n.size)], []
 
@@ -32,6 +35,9 @@ def claims_of(text: str, net: Any) -> list[tuple[Any, Any]]:
         need(prod(map(len, parts)) < 1 << 16 or e[0] == "or", "alternatives of a possible number")
         return list(chain(*parts)) if e[0] == "or" else [list(chain(*p)) for p in product(*parts)]
 
+    for form in forms:
+        known = {"assert": 2, "declare-const": 3, "declare-fun": 4, "set-logic": 2, "check-sat": 1}
+        need(isinstance(form, list) and form and known.get(form[0]) == len(form), "assertions and declarations")
     for atoms in alternatives(["and", *(form[1] for form in forms if form[0] == "assert")]):
         box: list[Any] = [([], []) for _ in dtypes]
         claim = []
@@ -39,7 +45,7 @@ def claims_of(text: str, net: Any) -> list[tuple[Any, Any]]:
             row, threshold = defaultdict[str, Fraction](Fraction), Fraction(0)
             need(op in ("<=", "<", ">=", ">") and len(sides) == 2, "inequalities")
             for side, sign in zip(sides if op[0] == "<" else sides[::-1], (1, -1), strict=True):
-                if re.fullmatch("[XY]_[0-9]{1,9}", side):
+                if re.fullmatch("[XY]_(0|[1-9][0-9]{0,8})", side):
                     row[side] += sign
                 else:
                     need(re.fullmatch(r"[-+]?[0-9.]{1,999}([eE][-+]?[0-9]{1,3})?", side), "decimal numbers")

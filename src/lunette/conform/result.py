@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
 
 UNJUDGED = frozenset({Verdict.UNSUPPORTED, Verdict.DECLINED})
-WRONG = (Verdict.VALUE, Verdict.SHAPE, Verdict.INDEX, Verdict.GRADIENT, Verdict.SPECIAL)
+WRONG = (Verdict.VALUE, Verdict.SHAPE, Verdict.INDEX, Verdict.GRADIENT, Verdict.SPECIAL, Verdict.EXCLUDED)
 """An answer that is not the right one."""
 DIED = (Verdict.CRASHED, Verdict.HUNG)
 FAILURES = frozenset({*WRONG, *DIED, Verdict.REFUSED})
