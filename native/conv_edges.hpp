@@ -68,6 +68,11 @@ struct Edges {
             runs.push({from + at * x.step * x.in, to + at * x.out, length, slot ? *slot : kinds.size - 1});
             cells += length;
         };
+        List<Part> parts;  // of the last axis: neighbours that see the same of its taps
+        for (i64 at = 0, m = z.axes[last].m, length; at < m; at += length) {
+            length = unchanged(z, z.axes[last], at, (at < lo[last] ? lo[last] : at < hi[last] ? hi[last] : m) - at);
+            parts.push({at, length});
+        }
         for (i64 l = 0; l < lines; ++l) {
             i64 from = 0, to = z.base, kind = 0;
             bool lacks = false;
@@ -77,9 +82,8 @@ struct Edges {
                 kind = kind * (lo[a] + 1 + x.m - hi[a]) + place_of(o[a], lo[a], hi[a]);
                 lacks |= o[a] < lo[a] || o[a] >= hi[a];
             }
-            for (i64 i = 0; i < lo[last]; ++i) run(from, to, kind, i, 1);
-            if (lacks) run(from, to, kind, lo[last], hi[last] - lo[last]);
-            for (i64 i = hi[last]; i < z.axes[last].m; ++i) run(from, to, kind, i, 1);
+            for (i64 i = 0; i < parts.size; ++i)
+                if (lacks || parts[i].at < lo[last] || parts[i].at >= hi[last]) run(from, to, kind, parts[i].at, parts[i].length);
             for (i64 a = last - 1; a >= first && ++o[a] == z.axes[a].m; --a) o[a] = 0;
         }
     }
@@ -93,6 +97,19 @@ struct Edges {
 
 private:
     static constexpr i64 most_kinds = 4096;
+
+    struct Part {
+        i64 at, length;
+    };
+
+    // How many cells from this one on, at most so many, see the same taps of their axis.
+    static i64 unchanged(const Gather& z, const Axis& x, i64 at, i64 length) {
+        for (i64 k = 0; k < x.taps; ++k) {
+            const i64 i = at * x.step + z.off[x.tap + k];
+            if (i < x.n) length = least(length, up(i < 0 ? -i : x.n - i, x.step));
+        }
+        return length;
+    }
 
     static i64 place_of(i64 o, i64 lo, i64 hi) { return o < lo ? o : o < hi ? lo : lo + 1 + o - hi; }
 

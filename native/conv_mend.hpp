@@ -92,14 +92,11 @@ struct Mending {
             if (by[place[t]] >= well_above_zero<T>) certain.add(t);
     }
 
-    // Of one channel only: what there is to fear from padding, if these are cells that are read.
-    enum Fear : unsigned char { nothing = 0, something = 1, tiny = 2 };
-    int fear(i64 row, const T* cells, i64 count) const {
-        const bool signs = signs_matter(row), found = signs && tiny_negatives(cells, count);
-        if (found) return something | tiny;
-        TapSet certain;
-        if (signs) add_certain(row, 0, certain);
-        return finite_weights(row) && (!signs || edges.all_see(certain)) ? nothing : something;
+    // Of one channel only: whether there is anything to fear from padding, and the taps whose terms cannot be -0.
+    bool feared(i64 row, bool tiny, TapSet& certain) const {
+        const bool signs = signs_matter(row);
+        if (signs && !tiny) add_certain(row, 0, certain);
+        return (signs && !edges.all_see(certain)) || !finite_weights(row);
     }
 
     // For the rows of a group: whether a sum may be -0 as far as some channels say, and the taps of which they say it is not.

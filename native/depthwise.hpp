@@ -102,9 +102,10 @@ void run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, con
     i64 threads = num_threads(), tiles = p.tiles();
     i64 join = most(1, least(up(z.groups, threads == 1 ? 1 : 4 * threads), 200000 / most(1, z.cells / tiles * z.taps)));
     i64 chunks = up(z.groups, join);
-    List<unsigned char> fears;  // per group, for padding (see conv_mend.hpp)
-    fears.resize(z.groups);
-    for (i64 g = 0; g < z.groups; ++g) fears[g] = 0;
+    enum Doubt : unsigned char { none = 0, some = 1, tiny = 2 };  // of padding (see conv_mend.hpp)
+    List<unsigned char> doubts;  // per group
+    doubts.resize(z.groups);
+    for (i64 g = 0; g < z.groups; ++g) doubts[g] = none;
     Mending<T> mending(z, in, w, l, e);
     const bool alone = threads == 1 || work(z.cells, z.taps, z.groups) < 100000;
     auto task = [&](i64 i) {
@@ -112,28 +113,26 @@ void run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, con
         set_tile(tile, i / chunks);
         T* copy = workspace<T>(tile_slot, p.copy_size());
         T weights[packed_terms];
-        Mending<T> own(z, in, w, l, e);
-        Mending<T>& here = alone ? mending : own;  // what prepare finds is kept
         for (i64 g = i % chunks * join; g < least(z.groups, (i % chunks + 1) * join); ++g) {
             for (i64 t = 0; t < z.taps; ++t) weights[t] = w[g * l.group + place[t]];
             copy_channel(tile, in + g * z.in_channel, in + z.in_size, copy);
             Channel<T> c{weights, p.off.data, z.taps, e.bias ? e.bias[g] : T(-0.0),
                          e.add ? e.add + g * z.out_channel : nullptr, e.relu};
             if (!depthwise_tile(tile, c, copy, out + g * z.out_channel) || !z.absent) continue;
-            here.prepare();
             // Now, while its cells are in the first cache.
-            if (const int fear = here.fear(g, copy, p.channel)) __atomic_fetch_or(&fears[g], fear, __ATOMIC_RELAXED);
+            const bool found = mending.signs_matter(g) && tiny_negatives(copy, p.channel);
+            __atomic_fetch_or(&doubts[g], found ? some | tiny : some, __ATOMIC_RELAXED);
         }
     };
     if (alone)
         for (i64 i = 0; i < tiles * chunks; ++i) task(i);
     else parallel_for(tiles * chunks, task);
     for (i64 g = 0; g < z.groups; ++g) {
-        if (!fears[g]) continue;
+        if (!doubts[g]) continue;
         mending.prepare();
         TapSet certain;
-        if (!(fears[g] & mending.tiny)) mending.add_certain(g, 0, certain);
-        mending.mend_row(g, !mending.finite_weights(g), mending.signs_matter(g), certain, out);
+        if (mending.feared(g, doubts[g] & tiny, certain))
+            mending.mend_row(g, !mending.finite_weights(g), mending.signs_matter(g), certain, out);
     }
 }
 

@@ -256,14 +256,14 @@ def test_a_child_forked_while_another_thread_derives_or_runs_a_program_does_so_t
         x = np.ones(4)
         p = ln.trace(lambda x: ln.sum(ln.exp(ln.tanh(x))), x).compile()
         want, inside, stop, made = p(x), threading.Event(), threading.Event(), program.vjp_graphs
-        def slow(graph):
+        def slow(*given):
             inside.set()
             stop.wait()
-            return made(graph)
+            return made(*given)
         program.vjp_graphs = slow
         thread = threading.Thread(target=lambda: p.vjp(x), daemon=True)
         thread.start()
-        inside.wait()
+        assert inside.wait(60)
         program.vjp_graphs = made
         assert in_child(lambda: p.vjp(x)[1](np.ones(()))[0].shape == (4,))
         stop.set()

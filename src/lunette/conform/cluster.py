@@ -21,26 +21,37 @@ import importlib.util
 import uuid
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from lunette.conform.report.words import VERSION
-from lunette.conform.result import Batch, BatchResult
 from lunette.errors import ArgumentError
 
 WAIT = 30
 """Seconds until a scheduler has to answer, and to have its first worker."""
 
 
+class Keyed(Protocol):
+    """A piece of work: equal keys, equal results."""
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+
+
+A = TypeVar("A", bound=Keyed)
+B = TypeVar("B")
+
+
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Generic[A, B]):
     """The scheduler at an address such as tcp://10.0.0.1:8786, as a pool for `run`."""
 
     address: str
-    work: Callable[[Batch], BatchResult]
+    work: Callable[[A], B]
     """What to do with a batch; a function that workers can import."""
     wait: float = WAIT
 
-    def map(self, batches: Sequence[Batch]) -> Generator[BatchResult, None, None]:
+    def map(self, batches: Sequence[A]) -> Generator[B, None, None]:
         """The result of every batch, once, as they come in."""
         if not batches:
             return
@@ -96,7 +107,7 @@ def _dask() -> Any:
     return importlib.import_module("distributed")
 
 
-def remote(work: Callable[[Batch], BatchResult], batch: Batch, version: str) -> BatchResult:
+def remote(work: Callable[[A], B], batch: A, version: str) -> B:
     """One batch on a worker, which must judge by the same rules as the machine that asks."""
     if version != VERSION:  # a worker that came later
         _refuse_version(version, repr(VERSION))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +26,7 @@ from lunette.conform.journal import Journal
 from lunette.conform.known import read
 from lunette.conform.result import Batch, BatchResult, Report
 from lunette.errors import ArgumentError, shown
+from lunette.workers import as_they_come
 
 # ---- plan
 
@@ -68,16 +68,7 @@ class Processes:
         """Results as they come."""
         if batches:
             nursery_of(find(batches[0].backend))
-        with ThreadPoolExecutor(self.workers) as threads:
-            waiting: set[Future[BatchResult]] = {threads.submit(run_batch, b) for b in batches}
-            try:
-                while waiting:
-                    ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    for future in ready:
-                        yield future.result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+        yield from as_they_come(run_batch, batches, self.workers)
 
 
 Progress = Callable[[int, int, Counter[str]], None]

@@ -20,14 +20,24 @@ from lunette.window import integer
 METHODS: Final = ("interval", "crown", "optimised")
 
 
-def check(method: Any, semantics: Any, memory: Any, steps: Any, seed: Any, seconds: Any) -> None:
-    """Rules Z3, Z5 and Z6."""
-    if not isinstance(method, str) or method not in METHODS:
-        names = ", ".join(f'"{m}"' for m in METHODS)
-        raise ArgumentError("Z3", f"method among {names}", f"method={shown(method)}", "Leave it out for crown.")
+def check_method(rule: str, method: Any, words: Sequence[str], hint: str) -> None:
+    """A method is one of these words."""
+    if not isinstance(method, str) or method not in words:
+        names = ", ".join(f'"{w}"' for w in words)
+        raise ArgumentError(rule, f"method among {names}", f"method={shown(method)}", hint)
+
+
+def check_semantics(rule: str, semantics: Any) -> None:
+    """What bounds are of."""
     if not isinstance(semantics, str) or semantics not in ("real", "float"):
         hint = "Of the real-valued function with the weights it has, or of its executions in floats."
-        raise ArgumentError("Z5", 'semantics "real" or "float"', f"semantics={shown(semantics)}", hint)
+        raise ArgumentError(rule, 'semantics "real" or "float"', f"semantics={shown(semantics)}", hint)
+
+
+def check(method: Any, semantics: Any, memory: Any, steps: Any, seed: Any, seconds: Any) -> None:
+    """Rules Z3, Z5 and Z6."""
+    check_method("Z3", method, METHODS, "Leave it out for crown.")
+    check_semantics("Z5", semantics)
     for name, value in (("memory", memory), ("steps", steps), ("seed", seed)):
         if integer(name, value) < 0:
             raise ArgumentError("Z6", f"{name} >= 0", f"{name}={value}", "Bytes, steps, or a seed.")

@@ -11,7 +11,7 @@ steps are never worse.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -26,7 +26,7 @@ FADE: Final = 0.95  # the rate of each step, to that before it
 REMEMBER: Final = (0.9, 0.999)  # of Adam (Kingma and Ba 2015): of slopes, and of their squares
 
 
-class _Ascent:
+class Ascent:
     """The parameters of one step, and what Adam remembers of their slopes."""
 
     def __init__(self, step: Relaxed, rows: int) -> None:
@@ -74,7 +74,7 @@ def improve(
     `record` is told after each walk which rows it was better for, while `dual` still has the walk.
     """
     relaxed = [s for s in dual.steps.values() if isinstance(s, Relaxed)]
-    ascents = {id(s): _Ascent(s, len(rows)) for s in relaxed}
+    ascents = {id(s): Ascent(s, len(rows)) for s in relaxed}
     rate = RATE
     try:
         for k in range(1, steps + 1):
@@ -86,15 +86,23 @@ def improve(
             best = np.maximum(best, found)
             proven(best)
             if k < steps:
-                _climb(dual, at, ascents, k, rate)
+
+                def move(_: int, s: Step, a: Array, cells: list[Array], k: int = k, rate: float = rate) -> None:
+                    if isinstance(s, Relaxed) and ascents[id(s)].values:
+                        climb(s, ascents[id(s)], a, s.gathered(cells), k, rate)
+
+                attained(dual, at, move)
             rate *= FADE
     finally:
         for s in relaxed:
             s.choose(None)
 
 
-def _climb(dual: Dual, at: int, ascents: dict[int, _Ascent], k: int, rate: float) -> None:
-    """One pass forward, at the corner where the bound is attained; parameters move as they pass."""
+def attained(dual: Dual, at: int, visit: Callable[[int, Step, Array, list[Array]], None]) -> dict[int, Array]:
+    """The values of the nodes at the corner where the bound of the last walk is attained, along its lines.
+
+    `visit` sees each step with its coefficients and the values of its sources, once its own value is known.
+    """
     found, values = dual.coefficients, {}
     rows = next(iter(found.values())).shape[0]
     for p in range(at + 1):
@@ -106,10 +114,14 @@ def _climb(dual: Dual, at: int, ascents: dict[int, _Ascent], k: int, rate: float
             values[p] = np.where(zero > 0, box.lo, np.where(zero < 0, box.hi, box.lo / 2 + box.hi / 2))
         elif p in dual.steps and a is not None:
             step: Step = dual.steps[p]
-            plus, minus = np.maximum(a, 0.0), np.minimum(a, 0.0)
             cells = [values[i] for i in step.sources]
-            values[p] = step.push(cells, plus)
-            if isinstance(step, Relaxed) and ascents[id(step)].values:
-                ascent = ascents[id(step)]
-                slopes = step.relaxation.gradient(ascent.values, plus, minus, step.gathered(cells))
-                ascent.move(slopes, k, rate)
+            values[p] = step.push(cells, np.maximum(a, 0.0))
+            visit(p, step, a, cells)
+    return values
+
+
+def climb(step: Relaxed, ascent: Ascent, a: Array, gathered: Sequence[Array], at: int, rate: float) -> None:
+    """One step of ascent of a step's parameters, whose coefficients are a, at the values of its sources."""
+    if ascent.values:
+        plus, minus = np.maximum(a, 0.0), np.minimum(a, 0.0)
+        ascent.move(step.relaxation.gradient(ascent.values, plus, minus, gathered), at, rate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from lunette.errors import LunetteError
 from lunette.onnx.command import SHAPES
+from lunette.workers import as_they_come
 
 out = Console()
 STATUS = {"proved": 0, "disproved": 1, "unknown": 3, "error": 3}
@@ -181,12 +182,16 @@ def _many(
     if journal is not None and journal.told:
         out.print(journal.told, highlight=False)
     left = [i for i in asked if i.key not in done]
-    pool: Any = many.Processes(jobs) if scheduler is None else Cluster(scheduler, many.run_instance)  # type: ignore[arg-type]
+    results: Iterator[dict[str, Any]] = (
+        as_they_come(many.run_instance, left, jobs)  # threads that only wait for processes
+        if scheduler is None
+        else Cluster(scheduler, many.run_instance).map(left)
+    )
     complete = True
     with Bar() as bar:
         bar("instances", len(done), len(asked))
         try:
-            for result in pool.map(left):
+            for result in results:
                 kept = many.keep_files(result, certificates)
                 if journal is not None:
                     journal.add(kept)

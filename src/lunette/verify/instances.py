@@ -20,8 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -179,26 +178,6 @@ def main() -> None:
 
 
 # ---- all of them
-
-
-class Processes:
-    """The machine at hand: so many instances at a time. The threads here only wait for processes."""
-
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-
-    def map(self, instances: Sequence[Instance]) -> Iterator[dict[str, Any]]:
-        """Results as they come."""
-        with ThreadPoolExecutor(self.jobs) as threads:
-            waiting: set[Future[dict[str, Any]]] = {threads.submit(run_instance, i) for i in instances}
-            try:
-                while waiting:
-                    ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    for future in ready:
-                        yield future.result()
-            finally:
-                for future in waiting:
-                    future.cancel()
 
 
 def keep_files(result: dict[str, Any], folder: Path | None) -> dict[str, Any]:

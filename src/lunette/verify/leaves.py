@@ -22,7 +22,7 @@ from lunette.lines import GROW, Greatest, Kink, Lines, Parameters, gamma
 from lunette.number import Array
 from lunette.relax.boxes import Boxes
 from lunette.relax.dual import Dual
-from lunette.relax.optimise import FADE, RATE, REMEMBER, _Ascent
+from lunette.relax.optimise import FADE, RATE, REMEMBER, Ascent, attained, climb
 from lunette.relax.step import Relaxed, Step
 
 BETA_RATE: Final = 0.1
@@ -192,7 +192,7 @@ class Walks:
 
     # ---- setting up
 
-    def _set(self, leaves: Sequence[Leaf]) -> dict[int, _Ascent]:
+    def _set(self, leaves: Sequence[Leaf]) -> dict[int, Ascent]:
         ascents = {}
         for k, s in self.decided.items():
             chosen = [(r, c, v) for r, leaf in enumerate(leaves) for n, c, v in leaf.decisions if n == k]
@@ -202,14 +202,14 @@ class Walks:
                     assert s.beta is not None
                     s.beta[d] = b
         for k, step in self.relaxed.items():
-            ascent = _Ascent(step, len(leaves))
+            ascent = Ascent(step, len(leaves))
             for r, leaf in enumerate(leaves):
                 for name, own in leaf.parameters.get(k, {}).items():
                     ascent.values[name][r] = own
             ascents[k] = ascent
         return ascents
 
-    def _choose(self, ascents: dict[int, _Ascent]) -> None:
+    def _choose(self, ascents: dict[int, Ascent]) -> None:
         for k, s in self.relaxed.items():
             s.choose(ascents[k].values or None)
 
@@ -250,7 +250,7 @@ class Walks:
             rate *= FADE
         self._score(leaves, values)
 
-    def _keep(self, r: int, leaf: Leaf, ascents: dict[int, _Ascent]) -> None:
+    def _keep(self, r: int, leaf: Leaf, ascents: dict[int, Ascent]) -> None:
         leaf.parameters = {
             k: {name: v[r].astype(np.float32) for name, v in a.values.items()} for k, a in ascents.items() if a.values
         }
@@ -263,39 +263,27 @@ class Walks:
     def _forward(
         self,
         leaves: Sequence[Leaf],
-        ascents: dict[int, _Ascent],
+        ascents: dict[int, Ascent],
         memory: dict[int, Any],
         scale: dict[int, Array],
         at: int,
         rate: float,
     ) -> dict[int, Array]:
         """Values at the point where the bounds are attained; parameters move along their slopes as they pass."""
-        found, values, dual = self.dual.coefficients, {}, self.dual
         rows = len(leaves)
+
+        def move(p: int, step: Step, a: Array, cells: list[Array]) -> None:
+            if not rate or not isinstance(step, Relaxed):
+                return
+            gathered = step.gathered(cells)
+            climb(step, ascents[p], a, gathered, at, rate)
+            if isinstance(step, Decided) and step.beta is not None:
+                size = np.abs(a).reshape(rows, -1).max(1)[step.at_rows, None]
+                own = scale.setdefault(p, np.maximum(size, 1e-30))
+                self._move_beta(step, memory[p], step.slope(gathered), own, at, rate)
+
         with np.errstate(all="ignore"):
-            for p in range(self.out + 1):
-                a = found.get(p)
-                if p in dual.inputs:
-                    box = dual.boxes[p]
-                    assert box is not None
-                    zero = np.zeros((rows, *box.shape)) if a is None else a
-                    values[p] = np.where(zero > 0, box.lo, np.where(zero < 0, box.hi, box.lo / 2 + box.hi / 2))
-                elif p in self.steps and a is not None:
-                    step = self.steps[p]
-                    plus, minus = np.maximum(a, 0.0), np.minimum(a, 0.0)
-                    cells = [values[i] for i in step.sources]
-                    values[p] = step.push(cells, plus)
-                    if rate and p in self.relaxed:
-                        gathered = step.gathered(cells)
-                        if ascents[p].values:
-                            ascents[p].move(
-                                step.relaxation.gradient(ascents[p].values, plus, minus, gathered), at, rate
-                            )
-                        if isinstance(step, Decided) and step.beta is not None:
-                            size = np.abs(a).reshape(rows, -1).max(1)[step.at_rows, None]
-                            own = scale.setdefault(p, np.maximum(size, 1e-30))
-                            self._move_beta(step, memory[p], step.slope(gathered), own, at, rate)
-        return values
+            return attained(self.dual, self.out, move)
 
     @staticmethod
     def _move_beta(step: Decided, memory: Any, g: Array, scale: Array, at: int, rate: float) -> None:

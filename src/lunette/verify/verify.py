@@ -27,7 +27,7 @@ from lunette.graph.program import Program
 from lunette.number import Interval
 from lunette.relax.bounds import Answer
 from lunette.relax.floats import Floats
-from lunette.relax.given import graph_of
+from lunette.relax.given import check_method, check_semantics, graph_of
 from lunette.relax.network import in_float64
 from lunette.verify import exact
 from lunette.verify.attack import Attack, Point
@@ -97,12 +97,8 @@ def _check(property: Any, timeout: Any, method: Any, semantics: Any, seed: Any, 
         raise DTypeError("VF2", "an ln.Property", shown(property), "As in ln.Property.robust(3, classes=10).")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 1e9:
         raise ArgumentError("VF3", "timeout > 0 seconds", f"timeout={shown(timeout)}", "As in timeout=60.")
-    if not isinstance(method, str) or method not in METHODS:
-        names = ", ".join(f'"{m}"' for m in METHODS)
-        raise ArgumentError("VF4", f"method among {names}", f"method={shown(method)}", "Leave it out for all of them.")
-    if not isinstance(semantics, str) or semantics not in ("real", "float"):
-        hint = "Of the real-valued function with the weights it has, or of its executions in floats."
-        raise ArgumentError("VF5", 'semantics "real" or "float"', f"semantics={shown(semantics)}", hint)
+    check_method("VF4", method, METHODS, "Leave it out for all of them.")
+    check_semantics("VF5", semantics)
     for name, value in (("seed", seed), ("memory", memory)):
         if integer(name, value) < 0:
             raise ArgumentError("VF3", f"{name} >= 0", f"{name}={value}", "A seed, or bytes.")

@@ -25,6 +25,20 @@ POOLS = ("max_pool", "avg_pool")
 TIES = {"max_pool": ("first",), "global_max_pool": ("split",)}
 
 
+def space_of(dialect: str) -> Space:
+    """What may be asked of either, in its own dialect."""
+    return Space(
+        ops=tuple(DIALECTS[dialect].functions),
+        ranks=(1, 2, 3),
+        modes=("forward", "jvp", "vjp"),
+        layouts=("contiguous",),
+        ties=TIES,
+        undilated=POOLS,
+        divisors=False,
+        thin=3,
+    )
+
+
 class OfTensors(Backend):
     """What TensorFlow computes, called in one way or the other."""
 
@@ -122,16 +136,7 @@ class TensorFlow(OfTensors):
 
     name = "tensorflow"
     dialect = "tf"
-    space = Space(
-        ops=tuple(DIALECTS["tf"].functions),
-        ranks=(1, 2, 3),
-        modes=("forward", "jvp", "vjp"),
-        layouts=("contiguous",),
-        ties=TIES,
-        undilated=POOLS,
-        divisors=False,
-        thin=3,
-    )
+    space = space_of("tf")
 
     def function(self, case: Case, call: Call) -> Callable[..., Any]:
         tf = self.load()
@@ -172,16 +177,7 @@ class Keras(OfTensors):
     module = "keras"
     dialect = "keras"
     imports = "import os; os.environ['KERAS_BACKEND'] = 'tensorflow'; import keras, tensorflow as tf"
-    space = Space(
-        ops=tuple(DIALECTS["keras"].functions),
-        ranks=(1, 2, 3),
-        modes=("forward", "jvp", "vjp"),
-        layouts=("contiguous",),
-        ties=TIES,
-        undilated=POOLS,
-        divisors=False,
-        thin=3,
-    )
+    space = space_of("keras")
 
     def load(self) -> Any:
         os.environ.setdefault("KERAS_BACKEND", "tensorflow")
