@@ -2,4 +2,8 @@
 
 import os
 
+from hypothesis import settings
+
 LONG = os.getenv("HYPOTHESIS_PROFILE") == "nightly"
+few = settings() if LONG else settings(max_examples=3)
+"""Of random examples by day, where each takes long and there are hundreds of cases of them."""

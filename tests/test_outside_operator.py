@@ -259,7 +259,9 @@ def test_dialects_know_it_only_as_lunettes() -> None:
 
 
 NAMES = {kind.name for kind in ops.OWN}
-SOURCES = [p for p in Path(ln.__file__).parent.rglob("*.py") if p.parent.name != "ops"]
+PACKAGE = Path(ln.__file__).parent
+CHECKER = PACKAGE / "certificate" / "check.py"  # which has definitions of its own, and trusts nobody else's
+SOURCES = [p for p in PACKAGE.rglob("*.py") if p.parent.name != "ops" and p != CHECKER]
 
 
 def named_in(node: ast.AST) -> list[str]:

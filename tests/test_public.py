@@ -78,7 +78,7 @@ def test_operators_share_their_arguments() -> None:
 
 
 ORDER = [
-    "core errors",
+    "core errors workers",
     "rules window",
     "number",
     "outward taps",

@@ -174,7 +174,7 @@ def test_a_long_chain_is_linear_in_its_length() -> None:
         return f
 
     x = np.ones(4)
-    for n in (1000, 16_000):
+    for n in (1000, 4000):
         assert (ln.grad(chain(n))(x) == 1).all()
         assert ln.jvp(chain(n), (x,), (x,))[1] == 4
     graph = ln.trace(chain(16_000), x)

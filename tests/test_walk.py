@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import lunette as ln
 import test_glue
 import test_laws
+from effort import few
 from lunette.array import lookup
 from lunette.graph import walk
 from lunette.graph.derive import replay
@@ -50,6 +51,7 @@ def stacked(parts: list[Any]) -> Array:
 
 
 @every_case
+@few
 @given(seeds, counts)
 def test_an_operator_with_rows_is_the_operator_of_each_row(kind: type[Op], case: Case, seed: int, rows: int) -> None:
     whole = [asked(kind, case, seed + r) for r in range(rows)]
@@ -74,6 +76,7 @@ def test_an_operator_with_rows_is_the_operator_of_each_row(kind: type[Op], case:
 
 
 @every_case
+@few
 @given(seeds, counts)
 def test_a_pull_with_rows_is_the_pull_of_each_row(kind: type[Op], case: Case, seed: int, rows: int) -> None:
     one = asked(kind, case, seed)

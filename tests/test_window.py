@@ -18,6 +18,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from effort import LONG
 from lunette.errors import ArgumentError, ShapeError
 from lunette.window import Axis, Bins, Geometry, PaddingWord, Transposed, Window, axis_table, taps
 
@@ -25,6 +26,8 @@ ort: Any = importlib.import_module("onnxruntime")  # it has no types
 
 SMALL = range(1, 7)
 PADS = range(7)
+DAYS = 1 if LONG else 3
+"""All configurations by night; by day a third of them."""
 LEFT, RIGHT = "left padding", "right padding"
 Pairs = list[tuple[int, int]]
 
@@ -79,6 +82,8 @@ def test_sliding_windows_are_those_slid_by_hand(n: int) -> None:
     for lo, hi in product(PADS, PADS):
         strip = strip_of(n, lo, hi)
         for kernel, stride, dilation in product(SMALL, SMALL, SMALL):
+            if (lo + hi + kernel + stride + dilation) % DAYS:
+                continue
             fitting, extra = slide(strip, kernel, stride, dilation)
             floor, ceil = (Axis(kernel, stride, dilation, lo, hi, mode) for mode in (False, True))
             pairs = [pairs_of(under) for under in fitting]
@@ -96,7 +101,7 @@ def test_sliding_windows_are_those_slid_by_hand(n: int) -> None:
                 else:
                     assert axis.out(n) == len(pairs)
             checked += 1
-    assert checked > 2000
+    assert checked * DAYS > 2000
 
 
 @pytest.mark.parametrize("lower", [False, True])
@@ -137,6 +142,8 @@ def scattered(n: int, kernel: int, stride: int, dilation: int, lo: int) -> dict[
 @pytest.mark.parametrize("n", SMALL)
 def test_transposed_windows_gather_what_falls_on_them(n: int) -> None:
     for kernel, stride, dilation, lo in product(SMALL, SMALL, SMALL, PADS):
+        if (lo + kernel + stride + dilation) % DAYS:
+            continue
         fallen = scattered(n, kernel, stride, dilation, lo)
         cells = max(fallen) + 1  # up to the last one that anything falls on; those before cell 0 are cropped
         for extra, hi in product(range(max(stride, dilation)), PADS):
