@@ -27,7 +27,7 @@ import numpy as np
 from lunette.certificate import check as checker
 from lunette.certificate.format import write
 from lunette.certificate.produce import bounds_case, box_of, network_of, region_of, tightened
-from lunette.certificate.vnnlib import claims_of, nearest
+from lunette.certificate.vnnlib import claims_of, nearest, proves
 from lunette.errors import ArgumentError, LunetteError, error_context, shown
 from lunette.graph.graph import Graph
 from lunette.graph.jit import trace
@@ -139,7 +139,7 @@ class Checked:
     ok: bool
     statement: Statement | None
     grade: str
-    """ "exact": integers only."""
+    """ "exact": integers only; "ball": balls of python-flint, too, where there is exp, log or a root."""
     reason: str
     """Why not, if it is not."""
 
@@ -171,21 +171,23 @@ def check(f: Any, certificate: Any, property: Any = None, box: Any = None) -> Ch
         if not isinstance(certificate, Certificate):
             certificate = Certificate.load(certificate)
         statement = certificate.statement
+    grade = "exact"
     try:
         net = network_of(graph)
+        grade = net.grade
         cases = checker.check(net, certificate.data)
         if property is not None or boxes:
             checker.need(
-                checker.proves(cases, _wanted(net, cases, property, boxes)),
+                proves(cases, _wanted(net, cases, property, boxes)),
                 "a proof of what was asked; the certificate proves something else",
             )
     except LunetteError:
         raise
     except checker.Refused as error:
-        return Checked(False, statement, "exact", f"needs {error}")
+        return Checked(False, statement, grade, f"needs {error}")
     except Exception as error:  # a hostile file can fail in any way, and proves nothing
-        return Checked(False, statement, "exact", f"cannot be replayed: {shown(repr(error))}")
-    return Checked(True, statement, "exact", "")
+        return Checked(False, statement, grade, f"cannot be replayed: {shown(repr(error))}")
+    return Checked(True, statement, grade, "")
 
 
 def certificate_of(
