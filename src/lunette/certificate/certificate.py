@@ -87,13 +87,7 @@ class Certificate:
         if len(claims) % 2 or not all(len(a) == len(b) == 1 and _is_opposite(a[0][0], b[0][0]) for a, b in pairs):
             hint = "It is one of a property: certificate.statement says what it proves."
             raise CertificateError("CE1", "a certificate of bounds", "other claims", hint)
-        found = []
-        for claim in claims[side::2]:
-            q = sign * claim[0][1]
-            end = float(q)
-            inward = end > q if sign > 0 else end < q
-            found.append(math.nextafter(end, -sign * math.inf) if inward else end)
-        return np.array(found)
+        return np.array([_outward(sign * claim[0][1], sign) for claim in claims[side::2]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +110,23 @@ class Statement:
         return "\n".join(lines)
 
 
+def _outward(q: Fraction, sign: int) -> float:
+    """The float next to a lower bound (sign 1) that is no greater, to an upper one (-1) that is no less."""
+    try:
+        end = float(q)
+    except OverflowError:
+        end = math.inf if q > 0 else -math.inf
+    inward = end > q if sign > 0 else end < q
+    return math.nextafter(end, -sign * math.inf) if inward else end
+
+
 def _is_opposite(row: dict[int, Fraction], other: dict[int, Fraction]) -> bool:
     return other == {c: -v for c, v in row.items()}
 
 
 def _exactly(q: Fraction) -> str:
     """A float if it is one; a rounded one would be another statement."""
-    near = float(q)
+    near = _outward(q, 1)
     return repr(near) if math.isfinite(near) and Fraction(near) == q else str(q)
 
 
