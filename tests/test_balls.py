@@ -239,3 +239,18 @@ def test_alone_without_lunette(tmp_path: Path) -> None:
         return subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60).returncode
 
     assert [run("net.json", "certificate", *more) for more in (("spec",), ("wrong",), ())] == [0, 1, 3]
+
+
+@pytest.mark.parametrize("act", [ln.tanh, ln.sigmoid, ln.erf], ids=lambda f: f.__name__)
+def test_verdicts_about_networks_with_curves_have_certificates(act: Any) -> None:
+    """Of two layers: what the second reads is tightened, which intervals alone would not prove."""
+    rng = np.random.default_rng(0)
+    w = [(rng.normal(size=s) * 0.6).astype(np.float32) for s in ((6, 4), (6, 6), (3, 6))]
+    x = rng.normal(size=(1, 4)).astype(np.float32)
+    graph = ln.trace(lambda x: ln.linear(act(ln.linear(act(ln.linear(x, w[0])), w[1])), w[2]), x)
+    box = ln.Interval(x - np.float32(0.01), x + np.float32(0.01))
+    wins = ln.Property.robust(int(graph.compile()(x).argmax()), 3)
+    v = ln.verify(graph, box, wins, timeout=20)
+    assert v.status == "proved"
+    c = ln.check(graph, v.certificate, wins, box)
+    assert c.ok and c.grade == "ball", c.reason

@@ -176,12 +176,14 @@ def changed(own: Known, rng: np.random.Generator) -> tuple[Known, bytes, str] | 
     return other, json.dumps(content).encode(), "graph"
 
 
-def judge(count: int, seed: int) -> Counter[str]:
+def judge(count: int, seed: int, say: Callable[[Counter[str]], None] = lambda _: None) -> Counter[str]:
     """How many were refused, and accepted; a false one is an error."""
     rng, originals, seen, judged = np.random.default_rng(seed), known(), Counter[str](), set[Any]()
     for own in originals:
         assert not own.contradicts(checker.check(own.net, own.data), json.loads(own.data)["semantics"] == "float")
-    for _ in range(count):
+    for n in range(count):
+        if n % 500 == 0:
+            say(seen)
         made = changed(originals[int(rng.integers(len(originals)))], rng)
         if made is None:
             seen["graph: not one"] += 1
@@ -197,7 +199,7 @@ def judge(count: int, seed: int) -> Counter[str]:
             assert not own.contradicts(cases, statement[2] == "float"), (str(own.graph), data)
             judged.add(statement)
         seen[f"{what}: accepted, and true"] += 1
-    seen["different statements among them"] = len(judged)
+        seen["different statements among them"] = len(judged)
     return seen
 
 
@@ -209,4 +211,4 @@ def test_random_changes_are_refused_or_true() -> None:
 
 if __name__ == "__main__":
     with ctx.workprec(100):
-        print(json.dumps(judge(int(sys.argv[1]), int(sys.argv[2])), indent=1))
+        print(judge(int(sys.argv[1]), int(sys.argv[2]), lambda seen: print(dict(seen), flush=True)))
