@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ CHECKED = 20
 PART = 18
 """Digits that a process takes at once."""
 CLASSES = 10
+SECONDS = 30.0
+"""For the verdict about one digit that bounds do not prove, and for a certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,14 @@ def measure(graph: Path, digits: Digits, count: int, certificates: int = CHECKED
     begun = time.perf_counter()
     x, y = digits.test_x[:count], digits.test_y[:count]
     starts = range(0, len(x), PART)
-    each = -(-certificates // max(len(starts), 1))
+    each = -(-certificates // len(starts))
     parts = [Part(graph, x[s : s + PART], y[s : s + PART], each) for s in starts]
-    workers = min(multiprocessing.cpu_count(), max(len(parts), 1))
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        found = [answer for part in pool.map(answers, parts) for answer in part]
+    if len(parts) == 1:
+        found = answers(parts[0])
+    else:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(os.cpu_count() or 1, len(parts)), spawn, ln.set_num_threads, (1,)) as pool:
+            found = [answer for part in pool.map(answers, parts) for answer in part]
     count_of = [word for word, _ in found].count
     grades = [grade for _, grade in found if grade]
     right = len(found) - count_of("wrong")
@@ -83,9 +89,8 @@ def measure(graph: Path, digits: Digits, count: int, certificates: int = CHECKED
     )
 
 
-def answers(part: Part) -> Sequence[tuple[str, str]]:
+def answers(part: Part) -> list[tuple[str, str]]:
     """Wrong, proved, disproved or unknown; and the grade of the certificate, if one was made."""
-    ln.set_num_threads(1)
     return list(_answers(part, ln.load(part.graph)))
 
 
@@ -97,13 +102,14 @@ def _answers(part: Part, graph: ln.Graph) -> Iterator[tuple[str, str]]:
             continue
         box, wins = box_around(x, RADIUS, (0.0, 1.0)), ln.Property.robust(label, CLASSES)
         others = np.delete(np.eye(CLASSES), label, axis=0)
-        if wanted == 0 and bool((ln.bounds(graph, box, rows=np.eye(CLASSES)[label] - others).lo > 0).all()):
+        is_proved = bool((ln.bounds(graph, box, rows=np.eye(CLASSES)[label] - others).lo > 0).all())
+        if is_proved and not wanted:
             yield "proved", ""
             continue
-        v = ln.verify(graph, box, wins, timeout=5.0)
-        grade = ""
-        if v.certificate is not None and wanted:
-            wanted -= 1
-            c = ln.check(graph, v.certificate, wins, box)
-            grade = c.grade if c.ok else "refused"
-        yield v.status, grade
+        v = ln.verify(graph, box, wins, timeout=SECONDS)
+        if not is_proved or v.certificate is None:
+            yield "proved" if is_proved else v.status, ""
+            continue
+        wanted -= 1
+        c = ln.check(graph, v.certificate, wins, box)
+        yield "proved", c.grade if c.ok else "refused"
