@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -14,9 +16,10 @@ import pytest
 
 import lunette as ln
 from configurations import random_case
+from effort import LONG
 from lunette.certificate import check as checker
 from lunette.certificate.produce import network_of
-from lunette.graph.text import kinds, options_of
+from lunette.graph.text import kinds, named_constants, options_of
 
 WINDOWS = (
     "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool", "global_max_pool",
@@ -182,11 +185,71 @@ def test_parts_of_a_split_hold_every_point(bits: int) -> None:
         assert inside >= 1
 
 
-def test_the_file_is_short_and_imports_the_standard_library_only() -> None:
-    for name, most in (("check.py", 600), ("vnnlib.py", 100)):
+def test_the_files_are_short_and_import_the_standard_library_and_flint_only() -> None:
+    for name, most in (("check.py", 600), ("vnnlib.py", 100), ("balls.py", 250)):
         text = Path(checker.__file__).with_name(name).read_text()
         assert len(text.splitlines()) < most
         for node in ast.walk(ast.parse(text)):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-            assert all(n.split(".")[0] in sys.stdlib_module_names for n in names), names
+            allowed = {*sys.stdlib_module_names, *(["flint"] if name == "balls.py" else [])}
+            assert all(n.split(".")[0] in allowed for n in names), names
+
+
+# ---- texts of graphs that lunette refuses
+
+WRONG: tuple[Any, ...] = (
+    True, False, None, 0, 1, -1, 2, 1.0, 1.5, "x", "same", (), (1,), (True,), (1.0,), (2, 2), (1, 2), (-1,), (0, 0),
+    ((1, 1),), ((0, 1), (1, 0)), ((1, 1, 1),), (None,), (2, None), "all", "1e999", "-0.0",
+)  # fmt: skip
+
+
+def changed_calls(call: str, name: str, rng: np.random.Generator) -> Iterator[str]:
+    """What an operator is called with, in the text of a graph, with one thing changed."""
+    operands = re.findall(r"%[0-9]+|None", call)
+    options = call[len(", ".join(operands)) :].removeprefix(", ")
+    for some in (operands[:-1], [*operands, "%0"], [*operands, "None"], ["None", *operands[1:]], ["%0"] * 3, []):
+        yield ", ".join([*some, options] if options else some)
+    before = [*operands, options] if options else operands
+    yield from (", ".join([*before, more]) for more in ("1", "(2, 2)", "unknown=1", "axis=0, axis=0", "*(1,)", "**{}"))
+    for key in sorted({*options_of(kinds()[name]), "p", "spatial"}):
+        kept = re.sub(rf"(^|, ){key}=(\([^=]*\)|[^,()]*)(?=, [a-z_]+=|$)", "", options).removeprefix(", ")
+        yield ", ".join([*operands, kept] if kept else operands)
+        for at in rng.choice(len(WRONG), 12, replace=False):
+            value = WRONG[at] if WRONG[at] in ("1e999", "-0.0") else repr(WRONG[at])
+            yield ", ".join([*operands, f"{key}={value}", *([kept] if kept else [])])
+
+
+def changed_texts(g: ln.Graph, name: str, rng: np.random.Generator) -> Iterator[str]:
+    text = str(g)
+    *before, line, last = text.splitlines()
+    head, call = line.split(f" = {name}(", 1)
+    for other in changed_calls(call[:-1], name, rng):
+        yield "\n".join([*before, f"{head} = {name}({other})", last])
+    for old, new in (
+        (" : f32[", " : f64["), (" : f32[", " : i64["), ("%0 :", "%00 :"), ("[", "[1,"), ("]", ",]"), ("x1", "x0"),
+        ('input("', 'input("\\n'), ('input("x0")', "input(1)"), (" = input", " = \tinput"), (")", ')  # "\\x"'),
+        (f" = {name}(", f" = {name}_jvp("), ("return %", "return %9"),
+    ):  # fmt: skip
+        for count in range(text.count(old)):
+            parts = text.split(old)
+            yield old.join(parts[: count + 1]) + new + old.join(parts[count + 1 :])
+
+
+@pytest.mark.parametrize("name", [*WINDOWS, *OTHERS, *checker.BALLS])
+def test_texts_that_lunette_refuses_are_refused(name: str) -> None:
+    """Whatever the checker reads is a graph of lunette: it has no meanings of its own for what is not."""
+    rng, refused, read_both = np.random.default_rng(13), 0, 0
+    for case in list(kinds()[name].cases.values())[: 99 if LONG else 4]:
+        for g, _ in graphs_of(name, case.shapes, dict(case.options), rng):
+            arrays = named_constants(g)
+            for text in changed_texts(g, name, rng):
+                try:
+                    ln.Graph.parse(text, arrays)
+                except ln.LunetteError:
+                    with pytest.raises(Exception):  # noqa: B017, PT011 (any of them is a refusal)
+                        print(checker.Network(text.splitlines(), lambda n, *_, a=arrays: a[n].tobytes()), text)
+                    refused += 1
+                else:
+                    read_both += 1
+    assert refused > 50 and read_both

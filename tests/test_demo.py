@@ -16,8 +16,10 @@ import lunette as ln
 from lunette import page
 from lunette.cli import app
 from lunette.demo.conformance import missing
-from lunette.demo.digits import Adam, Digits, he, loss, network, train
+from lunette.demo.digits import Adam, Digits, he, load, loss, network, train
 from lunette.demo.exact import check_gradient, kernel_errors
+from lunette.demo.robust import RADIUS, measure
+from lunette.verify.images import box_around
 
 runner = CliRunner()
 SECTIONS = ["training", "kernels", "digits", "windows", "graph", "time", "errors", "exactness"]
@@ -40,6 +42,29 @@ def test_the_demo_prints_a_table(folder: Path) -> None:
         assert word in text
     found = re.search(r"([\d.]+)%", text)
     assert found is not None and float(found[1]) > 60  # two epochs
+
+
+def test_the_demo_ends_with_a_table_of_robustness(folder: Path) -> None:
+    text = (folder / "printed").read_text(encoding="utf-8").split("Robustness")[1]
+    assert "certified" in text and "attacked" in text and "1 of 1, ball" in text
+
+
+def test_robustness_counts_what_verify_says(folder: Path) -> None:
+    """Wrong labels are no proofs, and what is disproved is neither certified nor right under attack."""
+    graph, digits = folder / "digits.json", load()
+    net = ln.load(graph).compile()
+    right = [k for k in range(40) if int(net(digits.test_x[k : k + 1]).argmax()) == digits.test_y[k]][:3]
+    some = Digits(digits.x, digits.y, digits.test_x[right], digits.test_y[right].copy())
+    some.test_y[0] = (some.test_y[0] + 1) % 10
+    r = measure(graph, some, 3, certificates=0)
+    assert (r.digits, r.clean, r.made) == (3, 2, 0) and r.certified <= r.attacked <= 2
+    statuses = [
+        ln.verify(
+            ln.load(graph), box_around(x[None], RADIUS, (0.0, 1.0)), ln.Property.robust(int(y), 10), timeout=60
+        ).status
+        for x, y in zip(some.test_x[1:], some.test_y[1:], strict=True)
+    ]
+    assert r.certified == statuses.count("proved") and r.attacked == 2 - statuses.count("disproved")
 
 
 def test_the_page_has_every_section_and_is_well_formed(folder: Path) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from lunette.certificate import check as checker
 from lunette.certificate.format import write
 from lunette.certificate.produce import bounds_case, box_of, network_of, region_of, tightened
-from lunette.certificate.vnnlib import claims_of, nearest
+from lunette.certificate.vnnlib import claims_of, nearest, proves
 from lunette.errors import ArgumentError, LunetteError, error_context, shown
 from lunette.graph.graph import Graph
 from lunette.graph.jit import trace
@@ -87,13 +87,7 @@ class Certificate:
         if len(claims) % 2 or not all(len(a) == len(b) == 1 and _is_opposite(a[0][0], b[0][0]) for a, b in pairs):
             hint = "It is one of a property: certificate.statement says what it proves."
             raise CertificateError("CE1", "a certificate of bounds", "other claims", hint)
-        found = []
-        for claim in claims[side::2]:
-            q = sign * claim[0][1]
-            end = float(q)
-            inward = end > q if sign > 0 else end < q
-            found.append(math.nextafter(end, -sign * math.inf) if inward else end)
-        return np.array(found)
+        return np.array([_outward(sign * claim[0][1], sign) for claim in claims[side::2]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +110,23 @@ class Statement:
         return "\n".join(lines)
 
 
+def _outward(q: Fraction, sign: int) -> float:
+    """The float next to a lower bound (sign 1) that is no greater, to an upper one (-1) that is no less."""
+    try:
+        end = float(q)
+    except OverflowError:
+        end = math.inf if q > 0 else -math.inf
+    inward = end > q if sign > 0 else end < q
+    return math.nextafter(end, -sign * math.inf) if inward else end
+
+
 def _is_opposite(row: dict[int, Fraction], other: dict[int, Fraction]) -> bool:
     return other == {c: -v for c, v in row.items()}
 
 
 def _exactly(q: Fraction) -> str:
     """A float if it is one; a rounded one would be another statement."""
-    near = float(q)
+    near = _outward(q, 1)
     return repr(near) if math.isfinite(near) and Fraction(near) == q else str(q)
 
 
@@ -139,7 +143,7 @@ class Checked:
     ok: bool
     statement: Statement | None
     grade: str
-    """ "exact": integers only."""
+    """ "exact": integers only; "ball": balls of python-flint, too, where there is exp, log or a root."""
     reason: str
     """Why not, if it is not."""
 
@@ -171,21 +175,23 @@ def check(f: Any, certificate: Any, property: Any = None, box: Any = None) -> Ch
         if not isinstance(certificate, Certificate):
             certificate = Certificate.load(certificate)
         statement = certificate.statement
+    grade = "exact"
     try:
         net = network_of(graph)
+        grade = net.grade
         cases = checker.check(net, certificate.data)
         if property is not None or boxes:
             checker.need(
-                checker.proves(cases, _wanted(net, cases, property, boxes)),
+                proves(cases, _wanted(net, cases, property, boxes)),
                 "a proof of what was asked; the certificate proves something else",
             )
     except LunetteError:
         raise
     except checker.Refused as error:
-        return Checked(False, statement, "exact", f"needs {error}")
+        return Checked(False, statement, grade, f"needs {error}")
     except Exception as error:  # a hostile file can fail in any way, and proves nothing
-        return Checked(False, statement, "exact", f"cannot be replayed: {shown(repr(error))}")
-    return Checked(True, statement, "exact", "")
+        return Checked(False, statement, grade, f"cannot be replayed: {shown(repr(error))}")
+    return Checked(True, statement, grade, "")
 
 
 def certificate_of(

@@ -2,8 +2,8 @@
 
     python -I check.py GRAPH CERTIFICATE [SPEC]
 
-GRAPH is a file that lunette's Graph.save wrote, with its constants beside it; SPEC is a VNNLIB file, which vnnlib.py
-beside this file reads. Exit status 0: no input satisfies SPEC; 1: refused; 3: a statement was proven, and is printed.
+GRAPH is a file of lunette's Graph.save, its constants beside it; SPEC is a VNNLIB file. Beside this one, vnnlib.py has
+SPEC, balls.py has exp, log and roots. Exit status 0: no input satisfies SPEC; 1: refused; 3: a statement was proven.
 
 All numbers are integers: the end n of a box and the coefficient n of a cell mean n/2^bits, a total n means n/4^bits.
 What is rounded is rounded towards the weaker statement. For coefficients a_k of the nodes h_k, from a row c at the
@@ -16,19 +16,14 @@ the g of maxima as it likes: bad ones prove less, never what is false.
 """
 
 # fmt: off
+# ruff: noqa: E401, I001
 from __future__ import annotations
 
-import ast
-import hashlib
-import json
-import re
-import runpy
-import struct
-import sys
-import zipfile
+import ast, hashlib, json, re, runpy, struct, sys, zipfile
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import chain, product
 from math import lcm, prod
 from operator import add, sub
@@ -43,16 +38,28 @@ MOST_WORK: Final = 1 << 34  # coefficients in all walks together
 UNIT: Final = 20  # slopes are multiples of 2^-20
 FLOATS: Final = {"f32": (24, 149, 128), "f64": (53, 1074, 1024)}  # bits; the least is 2^-..., all are below 2^...
 ZERO: Final = -1  # the number of a node that is zero
-OPTIONS: Final = ("kernel|stride|padding|dilation|ceil_mode|count_include_pad|divisor|groups|output_padding|output_size"
-                  "|spatial|ties|return_indices|keepdims|axis|axes|to|start|stop|step|value|slope|turn_x|turn_y")
-
+TYPES: Final = {  # of options; those of all others, and of what is in tuples, are integers or None
+    **dict.fromkeys(("ceil_mode", "count_include_pad", "return_indices", "keepdims", "turn_x", "turn_y"), (bool,)),
+    **dict.fromkeys(("divisor", "slope", "value", "p"), (int, float)), "ties": (str,), "padding": (int, str, tuple)}
+BALLS: Final = ("exp", "log", "sqrt", "sigmoid", "tanh", "erf", "smooth_max_pool", "lp_pool")  # balls.py has them
+TIES, CONV = "ties return_indices ", "stride padding dilation groups "
+POOL: Final = "kernel stride padding dilation ceil_mode spatial "
+TAKES: Final = {name: (int(count), options.split()) for names, count, options in (  # operands, and options
+    ("neg relu abs stop_gradient exp log sqrt sigmoid tanh erf", 1, ""), ("add sub mul div maximum minimum", 2, ""),
+    ("sum mean max", 1, "axis keepdims"), ("leaky_relu", 1, "slope"), ("reshape broadcast_to", 1, "to"),
+    ("transpose", 1, "axes"), ("slice", 1, "start stop step"), ("pad", 1, "padding value step"), ("concat", 1, "axis"),
+    ("matmul", 2, "turn_x turn_y"), ("conv", 2, CONV), ("conv_transpose", 2, CONV + "output_padding"),
+    ("max_pool", 1, POOL + TIES), ("avg_pool", 1, POOL + "count_include_pad divisor"), ("lp_pool", 1, POOL + "p"),
+    ("smooth_max_pool", 2, POOL + "count_include_pad"), ("adaptive_avg_pool", 1, "output_size spatial"),
+    ("adaptive_max_pool", 1, TIES + "output_size spatial"), ("global_avg_pool", 1, "keepdims spatial"),
+    ("global_max_pool", 1, TIES + "keepdims spatial"),
+) for name in names.split()}
 class Refused(Exception):  # noqa: N818 (it is what a checker does)
     """Why a network or a certificate is not accepted."""
 def need(condition: Any, what: str) -> None:
     if not condition:
         raise Refused(what)
-def down(q: Fraction, bits: int) -> int:
-    """The greatest n with n/2^bits <= q."""
+def down(q: Fraction, bits: int) -> int:  # the greatest n with n/2^bits <= q
     return (q.numerator << bits) // q.denominator
 
 # ---- cells: windows are lists, by output cell, of the input cells of the kernel's cells, None where there is padding
@@ -70,10 +77,11 @@ def turn(n: int, k: int, s: int, d: int, lo: int, hi: int, more: int) -> list[An
     need(min(n, k, s, d, m) >= 1 and min(lo, hi, more) >= 0 and more < max(s, d) and m * k <= MOST, "windows that fit")
     reads = [[divmod(o + lo - j * d, s) for j in range(k)] for o in range(m)]
     return [[i if rest == 0 and 0 <= i < n else None for i, rest in own] for own in reads]
-def bins(n: int, m: int) -> list[Any]:
-    """Adaptive: m windows over n cells; one of them is global."""
+def bins(n: int, m: int) -> list[Any]:  # adaptive: m windows over n cells; one of them is global
     need(n >= 1 and m >= 1 and m * n <= MOST, "bins of cells")
     return [list(range(o * n // m, -(-(o + 1) * n // m))) for o in range(m)]
+def leaves(value: Any) -> list[Any]:
+    return list(chain.from_iterable(map(leaves, value))) if isinstance(value, tuple) else [value]
 def per_axis(value: Any, d: int) -> Shape:
     many = value if isinstance(value, tuple) else (value,) * d
     need(len(many) == d and all(type(v) is int for v in many), f"one integer, or {d} of them")
@@ -94,78 +102,69 @@ def axes_of(o: Options, kernel: Shape, space: Shape, stride: Any, turned: bool) 
             lo, hi = (lo, max(total, 0) - lo) if word == "same" else (max(total, 0) - lo, lo)
         found.append(turn(n, k, s, d, lo, hi, more) if turned else slide(n, k, s, d, lo, hi, ceil))
     return found
-def windows(axes: list[Any], space: Shape) -> list[Any]:
-    """All axes together, with flat cells."""
+def flat(lists: Any, shape: Shape) -> list[Any]:
+    """Of every choice of an index from each list, row by row, the flat cell; None where an index is None."""
+    found: list[Any] = [0]
+    for some, n in zip(lists, shape, strict=True):
+        found = [None if f is None or i is None else f * n + i for f in found for i in some]
+    return found
+def windows(axes: list[Any], space: Shape) -> list[Any]:  # all axes together, with flat cells
     need(prod(sum(len(w) + 1 for w in axis) for axis in axes) <= MOST, "windows of a possible size")
-    found = []
-    for o in product(*axes):
-        flat: list[Any] = [0]
-        for some, n in zip(o, space, strict=True):
-            flat = [None if f is None or i is None else f * n + i for f in flat for i in some]
-        found.append(flat)
-    return found
-def strides(shape: Shape) -> list[int]:
-    return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-def cells(sizes: Any, steps: Any, first: int = 0) -> list[int]:
-    """The sum of index*step and first, for every index below the sizes, row by row."""
-    found = [first]
-    for n, s in zip(sizes, steps, strict=True):
-        found = [c + j * s for c in found for j in range(n)]
-    return found
+    return [flat(lists, space) for lists in product(*axes)]
 # ---- what the lines of a graph compute
+@cache
+def beside(name: str) -> dict[str, Any]:  # what a file in the folder of this one defines
+    return runpy.run_path(str(Path(__file__).with_name(name)))
 class Array(NamedTuple):  # what a line is: cells of nodes; operators that only move cells make no nodes
     shape: Shape
     taps: list[Tap]
 @dataclass(eq=False)
-class Node:  # an input; a constant, with numbers; maxima of taps; or sums of (node, cells, weights), over a denominator
+class Node:  # an input; a constant, with numbers; maxima of taps; sums of (node, cells, weights), over a denominator
     size: int
     numbers: list[Fraction] | None = None
     taps: Any = None
     sums: Any = None
     denominator: int = 1
     roundings: int = 0  # of each term, in an execution in floats
+    curve: Any = None  # or increasing functions of the cells in reads, of balls.py
+    reads: Any = None
     at: int = ZERO
     dtype: str = "f32"
     sources: frozenset[int] = frozenset()
     is_computed: bool = False
-def spread(x: Array, to: Shape) -> Array:
-    """As broadcasting has it."""
+def picked(x: Array, lists: list[Any], fill: Tap = (ZERO, 0)) -> Array:
+    """The cells of x at these indices of every axis; None is the fill."""
+    need(prod(map(len, lists)) <= MOST, "arrays of a possible size")
+    return Array(tuple(map(len, lists)), [fill if c is None else x.taps[c] for c in flat(lists, x.shape)])
+def spread(x: Array, to: Shape) -> Array:  # as broadcasting has it
     own = (1,) * (len(to) - len(x.shape)) + x.shape
     need(all(n in (1, m) for n, m in zip(own, to, strict=True)), f"a shape that broadcasts to {to}")
-    steps = [0 if n == 1 else s for n, s in zip(own, strides(own), strict=True)]
-    return Array(to, [x.taps[c] for c in cells(to, steps)])
-def turned(x: Array, axes: Any) -> Array:
-    """The axes in another order."""
-    order = [range(len(x.shape))[a] for a in axes]
+    return picked(Array(own, x.taps), [[0] * m if n == 1 else range(m) for n, m in zip(own, to, strict=True)])
+def turned(x: Array, axes: Any) -> Array:  # the axes in another order
+    order, found = [range(len(x.shape))[a] for a in axes], [0]
     need(sorted(order) == list(range(len(x.shape))), "every axis once")
-    to, own = tuple(x.shape[a] for a in order), strides(x.shape)
-    return Array(to, [x.taps[c] for c in cells(to, [own[a] for a in order])])
-def cut(x: Array, o: Options) -> Array:
-    """Slices."""
-    every = o.get("step") or (None,) * len(o["start"])
+    for a in order:
+        found = [c + j * prod(x.shape[a + 1 :]) for c in found for j in range(x.shape[a])]
+    return Array(tuple(x.shape[a] for a in order), [x.taps[c] for c in found])
+def cut(x: Array, o: Options) -> Array:  # slices
+    every = (None,) * len(o["start"]) if o.get("step") is None else o["step"]
     some = [slice(*ends) for ends in zip(o["start"], o["stop"], every, strict=True)] + [slice(None)] * len(x.shape)
-    kept = [(range(n)[part], step) for n, part, step in zip(x.shape, some, strides(x.shape), strict=False)]
-    need(all(k.step >= 1 for k, _ in kept), "steps >= 1")
-    to, first = tuple(len(k) for k, _ in kept), sum(k.start * step for k, step in kept)
-    return Array(to, [x.taps[c] for c in cells(to, [k.step * step for k, step in kept], first)])
-def padded(x: Array, o: Options, fill: Tap) -> Array:
-    """Cells around x, and step - 1 of them between its own."""
-    pads, every = o.get("padding", ()), o.get("step") or (1,) * len(x.shape)
+    need(all(s.step is None or s.step >= 1 for s in some), "steps >= 1")
+    return picked(x, [range(n)[part] for n, part in zip(x.shape, some, strict=False)])
+def padded(x: Array, o: Options, fill: Tap) -> Array:  # cells around x, and step - 1 of them between its own
+    pads, every = o.get("padding", ()), (1,) * len(x.shape) if o.get("step") is None else o["step"]
+    lists, ok = list[Any](), all(0 <= p <= MOST for p in leaves(pads)) and all(1 <= s <= MOST for s in every)
     pads = pads if isinstance(pads, tuple) else ((pads, pads),) * len(x.shape)
-    need(min((0, *chain(*pads), *(s - 1 for s in every))) == 0, "padding >= 0")
-    to = tuple(p + q + ((n - 1) * s + 1 if n else 0) for n, (p, q), s in zip(x.shape, pads, every, strict=True))
-    need(prod(to) <= MOST, "arrays of a possible size")
-    first = sum(p * s for (p, _), s in zip(pads, strides(to), strict=True))
-    steps = [s * k for s, k in zip(strides(to), every, strict=True)]
-    places = dict(zip(cells(x.shape, steps, first), x.taps, strict=True))
-    return Array(to, [places.get(c, fill) for c in range(prod(to))])
-def joined(xs: list[Array], axis: int) -> Array:
-    """One after the other along an axis: along the first, after it was turned there."""
-    order = [axis := range(len(xs[0].shape))[axis], *(a for a in range(len(xs[0].shape)) if a != axis)]
-    fronts = [turned(x, order) for x in xs]
-    need(len({x.shape[1:] for x in fronts}) == 1, "shapes that join")
-    whole = Array((sum(x.shape[0] for x in fronts), *fronts[0].shape[1:]), list(chain(*(x.taps for x in fronts))))
-    return turned(whole, [order.index(a) for a in range(len(order))])
+    for n, (p, q), s in zip(x.shape, pads, every, strict=True):
+        need(ok and n * s <= MOST, "padding of a possible size")
+        lists.append([None] * p + [None if i % s else i // s for i in range((n - 1) * s + 1)] + [None] * q)
+    return picked(x, lists, fill)
+def joined(xs: list[Array], axis: int) -> Array:  # one after the other along an axis
+    axis, shape = range(len(xs[0].shape))[axis], xs[0].shape
+    need(len({(x.shape[:axis], x.shape[axis + 1 :]) for x in xs}) == 1, "shapes that join")
+    rows = [(x.taps, prod(x.shape[axis:])) for x in xs]
+    taps = [tap for o in range(prod(shape[:axis])) for own, n in rows for tap in own[o * n : (o + 1) * n]]
+    return Array((*shape[:axis], sum(x.shape[axis] for x in xs), *shape[axis + 1 :]), taps)
 def conv(x: Array, w: Array, o: Options, back: bool) -> tuple[Shape, list[tuple[list[int], list[int]]]]:
     """By output cell, the cells of x and w that are multiplied; transposed, w is (in, out of a group, *kernel)."""
     d, groups, kernel = len(w.shape) - 2, o.get("groups", 1), w.shape[2:]
@@ -183,14 +182,14 @@ def conv(x: Array, w: Array, o: Options, back: bool) -> tuple[Shape, list[tuple[
     return (*lead, outs * groups, *map(len, axes)), terms
 def pooled(x: Array, o: Options, dtype: str) -> tuple[Shape, list[list[Tap]], list[Fraction]]:
     """By output cell, the cells in its window, and what an average divides by."""
-    first, d = o.get("kernel", o.get("output_size", 1)), o.get("spatial")
-    d = len(first) if isinstance(first, tuple) else len(x.shape) - 2 if d is None else d
-    need(0 <= d <= len(x.shape) and not o.get("return_indices"), "axes of a pool, and no indices")
+    first, own = o.get("kernel", o.get("output_size", 1)), o.get("spatial")
+    d = len(first) if isinstance(first, tuple) else len(x.shape) - 2 if own is None else own
+    need(0 <= d < len(x.shape) and own in (None, d) and not o.get("return_indices"), "axes of a pool, and no indices")
     lead, space = x.shape[: len(x.shape) - d], x.shape[len(x.shape) - d :]
-    many = first if isinstance(first, tuple) else (first,) * d
     if "kernel" in o:
-        axes = axes_of(o, per_axis(many, d), space, many if o.get("stride") is None else o["stride"], False)
+        axes = axes_of(o, per_axis(first, d), space, first if o.get("stride") is None else o["stride"], False)
     else:
+        many = first if isinstance(first, tuple) else (first,) * d
         axes = [bins(n, n if m is None else m) for n, m in zip(space, many, strict=True)]
     found, area = windows(axes, space), prod(space)
     inside = [[i for i in own if i is not None] for own in found]
@@ -198,33 +197,36 @@ def pooled(x: Array, o: Options, dtype: str) -> tuple[Shape, list[list[Tap]], li
     over = over if o.get("divisor") is None else [rounded(o["divisor"], dtype)] * len(found)
     taps = [[x.taps[c * area + i] for i in own] for c in range(prod(lead)) for own in inside]
     return (*lead, *(map(len, axes) if o.get("keepdims", True) else ())), taps, over * prod(lead)
-def rounded(value: Any, dtype: str) -> Fraction:
-    """A number as the dtype has it."""
+def rounded(value: Any, dtype: str) -> Fraction:  # a number as the dtype has it
     need(type(value) in (int, float) and abs(value) < 1 << 127, "a number of the dtype")
     return Fraction(struct.unpack("<f", struct.pack("<f", value))[0] if dtype == "f32" else float(value))
 class Network:
     """A graph, from the text that lunette writes: node 4*n + 3 is that of line n, its parts have the numbers below."""
 
-    LINE = re.compile(r'(%([0-9]{1,9}) : (f32|f64)\[([0-9,]{0,99})\] = ([a-z_0-9]+)\((.*?)\))(?:  # ".*")?')
+    SIZES = r"(?:[0-9]{1,9}(?:,[0-9]{1,9}){0,31})?"
+    LINE = re.compile(rf'(%([0-9]{{1,9}}) : (f32|f64)\[({SIZES})\] = ([a-z_0-9]+)\((.*?)\))(?:  # (".*"))?')
     def __init__(self, lines: list[str], constants: Any) -> None:
         self.nodes: dict[int, Node] = {ZERO: Node(1, [Fraction(0)])}
         self.constants, self.inputs, self.arrays = constants, list[Node](), list[Array]()
+        self.names, self.dtypes, self.grade = list[str](), list[str](), "exact"  # of inputs; lines; proofs
         self.hash = hashlib.sha256(b"lunette graph 1\n")
         for n, text in enumerate(lines[:-1]):
             found = self.LINE.fullmatch(text) if len(text) < 1 << 13 else None
-            if found is None or int(found[2]) != n:
+            if found is None or found[2] != str(n):
                 raise Refused(f"a graph of floats, in lines that lunette writes; got {text[:80]}")
             self.hash.update(found[1].encode() + b"\n")
             self.at, self.dtype, shape = 4 * n, found[3], tuple(int(size) for size in found[4].split(",") if size)
-            need(prod(shape) <= MOST, "arrays of a possible size")
+            need(prod(shape) <= MOST and type(ast.literal_eval(found[7] or '""')) is str, "sizes, and a label")
             self.arrays.append(self.read(found[5], found[6], shape))
+            self.dtypes.append(self.dtype)
             need(self.arrays[n].shape == shape and len(self.arrays[n].taps) == prod(shape), f"the shape of {text[:80]}")
         need(lines and re.fullmatch(r"return %[0-9]{1,9}", lines[-1]), "one output")
         self.hash.update(lines[-1].encode())
         self.out, self.digest = self.arrays[int(lines[-1][8:])].taps, self.hash.hexdigest()
     def new(self, node: Node, part: int = 3) -> list[Tap]:
-        node.at, node.dtype, node.is_computed = self.at + part, self.dtype, not node.taps is node.sums is None
-        node.sources = frozenset(own[0] for own in chain.from_iterable(node.taps or node.sums or ()))
+        node.at, node.dtype = self.at + part, self.dtype
+        node.is_computed = not node.taps is node.sums is node.reads is None
+        node.sources = frozenset(own[0] for own in chain.from_iterable(node.taps or node.sums or node.reads or ()))
         self.nodes[node.at] = node
         return [(node.at, i) for i in range(node.size)]
     def sum(self, sums: Any, denominator: int = 1, roundings: int = 0, part: int = 3) -> list[Tap]:
@@ -255,6 +257,9 @@ class Network:
         return [q.numerator * (den // q.denominator) for q in found], den
     def read(self, name: str, inside: str, shape: Shape) -> Array:
         if name == "input":
+            self.names.append(ast.literal_eval(inside))
+            name, *before = self.names[::-1]
+            need(name and name.isprintable() and name not in before, "a name for every input")
             self.inputs.append(Node(prod(shape)))
             return Array(shape, self.new(self.inputs[-1]))
         if name == "constant":
@@ -268,25 +273,36 @@ class Network:
                     need(all(isinstance(v, list) and len(v) == n for v in flat), "constants of their shapes")
                     flat = list(chain.from_iterable(flat))
             return Array(shape, self.new(Node(prod(shape), [rounded(v, self.dtype) for v in flat])))
-        xs: list[Any] = []
+        need(name in TAKES, f"operators that it knows; {name} is none")
+        (count, names), xs = TAKES[name], list[Any]()
         while found := re.match(r"(%[0-9]{1,9}|None)(?:, |$)", inside):
             xs.append(None if found[1] == "None" else self.arrays[int(found[1][1:])])
+            need(xs[-1] is None or self.dtypes[int(found[1][1:])] == self.dtype, f"operands of one dtype in {name}")
             inside = inside[found.end() :]
+        most = len(xs) if name == "concat" else count + name.startswith("conv")
+        need(count <= len(xs) <= most and None not in xs[:count], f"{count} operands of {name}")
         call: Any = ast.parse(f"f({inside})", mode="eval").body
-        need(all(re.fullmatch(OPTIONS, str(k.arg)) for k in call.keywords), f"options that it knows, of {name}")
-        return self.operator(name, xs, {k.arg: ast.literal_eval(k.value) for k in call.keywords}, shape)
+        o = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
+        need(not call.args and len(o) == len(call.keywords) and {*o} <= {*names}, f"options of {name}, once")
+        for key, value in o.items():
+            ok = type(value) is not tuple or {*map(type, leaves(value))} <= {int, type(None)}
+            need(ok and type(value) in TYPES.get(key, (int, tuple, type(None))), f"{key} of its type in {name}")
+        to = o.get("to", () if "to" in names else shape)
+        need(len(to) == len(shape) and all(m in (n, -1) for m, n in zip(to, shape, strict=True)), "its own shape")
+        need(o.get("ties", "all") in ("all", "first", "split") and to.count(-1) <= (name == "reshape"), f"known {o}")
+        return self.operator(name, xs, o, shape)
     def operator(self, name: str, xs: list[Any], o: Options, to: Shape) -> Array:
         """The only place where names of operators mean something."""
-        x, y, b = (*xs, None, None)[:3]
-        rank = len(x.shape)
-        if name == "pad":
-            return padded(x, o, self.new(Node(1, [rounded(o.get("value", 0), self.dtype)]), 2)[0])
+        (x, y, b), rank = (*xs, None, None)[:3], len(xs[0].shape)
         moves: dict[str, Any] = {
             "reshape": lambda: Array(to, x.taps), "stop_gradient": lambda: x, "broadcast_to": lambda: spread(x, to),
-            "transpose": lambda: turned(x, o.get("axes") or range(rank)[::-1]), "slice": lambda: cut(x, o),
-            "concat": lambda: joined(xs, o.get("axis", 0)),
-            "neg": lambda: Array(to, self.sum([([t], [-1]) for t in x.taps])),
+            "transpose": lambda: turned(x, range(rank)[::-1] if o.get("axes") is None else o["axes"]),
+            "slice": lambda: cut(x, o), "concat": lambda: joined(xs, o.get("axis", 0)),
+            "neg": lambda: Array(x.shape, self.sum([([t], [-1]) for t in x.taps])),
+            "pad": lambda: padded(x, o, self.new(Node(1, [rounded(o.get("value", 0), self.dtype)]), 2)[0]),
         }
+        if name in BALLS:
+            return Array(*beside("balls.py")["operator"](self, globals(), name, xs, o))
         if name in moves:
             return moves[name]()  # type: ignore[no-any-return]
         if name == "matmul":  # of matrices: rows and weights of a convolution without space
@@ -308,11 +324,11 @@ class Network:
             axis = range(rank) if o.get("axis") is None else o["axis"]
             folded = [range(rank)[a] for a in (axis if isinstance(axis, range | tuple) else (axis,))]
             x = turned(x, [*(a for a in range(rank) if a not in folded), *folded])
-            sizes = [(a, 1 if a in folded else n) for a, n in enumerate(xs[0].shape)]
-            shape = tuple(n for a, n in sizes if o.get("keepdims", False) or a not in folded)
+            x = Array((1, *x.shape), x.taps)  # a pool has an axis of channels
             options = {"spatial": len(folded), "keepdims": False, "divisor": 1 if name == "sum" else None}
-            found = self.operator("max_pool" if name == "max" else "avg_pool", [x], options, shape)
-            return Array(shape, found.taps)
+            found = self.operator("max_pool" if name == "max" else "avg_pool", [x], options, to)
+            kept = tuple(1 if a in folded else n for a, n in enumerate(xs[0].shape))
+            return Array(kept if o.get("keepdims") else found.shape[1:], found.taps)
         if re.fullmatch("(adaptive_|global_)?(max|avg)_pool", name):
             to, taps, over = pooled(x, o, self.dtype)
             need(all(taps) if "max" in name else all(over), "cells in every window, and divisors other than zero")
@@ -327,8 +343,8 @@ class Network:
             n, d = slope.numerator, slope.denominator  # x*slope + relu(x)*(1 - slope)
             sums = [([*pair], [n, d - n]) for pair in zip(x.taps, relu, strict=True)]
             return Array(x.shape, relu if name == "relu" else self.sum(sums, d, int(name != "abs")))
-        need(name in ("add", "sub", "mul", "div", "maximum", "minimum"), f"operators that it knows; {name} is none")
-        (left, right), sizes = (spread(v, to).taps for v in xs), [(1,) * (len(to) - len(v.shape)) + v.shape for v in xs]
+        (left, right), rank = (spread(v, to).taps for v in xs), max(len(v.shape) for v in xs)
+        sizes = [(1,) * (rank - len(v.shape)) + v.shape for v in xs]
         need(to == tuple(n if m == 1 else m for m, n in zip(*sizes, strict=True)), "shapes that broadcast")
         pairs = [[*pair] for pair in zip(left, right, strict=True)]
         if name in ("add", "sub"):
@@ -370,10 +386,10 @@ class Region:
         self.net, self.bits, self.floats, self.empty, self.work = net, bits, floats, False, [0]
         self.lo, self.hi, self.error = dict[int, list[int]](), dict[int, list[int]](), dict[int, list[int]]()
         self.winners, self.spaces, given = dict[Tap, int](), list[Any](), iter(boxes)
-        for n in net.nodes.values():
-            if not n.is_computed:
-                ends = next(given) if n.numbers is None else [(q, q) for q in n.numbers]
-                self.meet(n.at, [down(a, bits) for a, _ in ends], [-down(-b, bits) for _, b in ends])
+        for n in (n for n in net.nodes.values() if not n.is_computed):
+            ends = next(given) if n.numbers is None else [(q, q) for q in n.numbers]
+            self.meet(n.at, [down(a, bits) for a, _ in ends], [-down(-b, bits) for _, b in ends])
+        need(not (floats and net.grade == "ball"), "no exp, log or roots in executions in floats")
         self.forward(0)
     def meet(self, at: int, lo: list[int], hi: list[int]) -> None:
         if at in self.lo:
@@ -387,12 +403,9 @@ class Region:
         new.winners = self.winners | dict(winner)
         for terms, number in spaces:
             for (at, cell, sign), (other, i, _) in zip(terms, terms[::-1], strict=True):
-                lo, hi, two = new.lo[at].copy(), new.hi[at].copy(), len(terms) - 1
-                if sign > 0:
-                    lo[cell] = two * new.lo[other][i] - number
-                else:
-                    hi[cell] = two * new.hi[other][i] + number
-                new.meet(at, lo, hi)
+                ends, two = [new.lo[at].copy(), new.hi[at].copy()], len(terms) - 1
+                ends[sign < 0][cell] = two * (new.lo if sign > 0 else new.hi)[other][i] - sign * number
+                new.meet(at, *ends)
         return new
     def parts(self, at: int, cell: int, q: Fraction | None) -> list[Any]:
         """The parts of a split, as arguments of `where`: at a number; or, for None, by the winner of a maximum."""
@@ -400,21 +413,20 @@ class Region:
             return [([([(at, cell, -1)], -down(-q, self.bits))],), ([([(at, cell, 1)], -down(q, self.bits))],)]
         taps = self.net.nodes[at].taps[cell]
         spaces = [[([(*won, 1), (*lost, -1)], 0) for lost in taps if lost != won] for won in taps]
-        return [(own, [((at, cell), j)]) for j, own in enumerate(spaces)]
-    def forward(self, start: int) -> None:
-        """Boxes of all nodes from `start` on, by intervals."""
-        for n in self.net.nodes.values():
-            if n.at >= start and n.is_computed:
-                self.work[0] += 64 * n.size
-                need(self.work[0] < MOST_WORK, "a certificate that takes a possible time")
-                if n.roundings and self.floats and n.at not in self.error:
-                    self.error[n.at] = self.rounding(n)
-                off = self.error.get(n.at, [0] * n.size)
-                lo, hi = self.image(n, self.lo, self.hi)
-                self.meet(n.at, list(map(sub, lo, off)), list(map(add, hi, off)))
+        return [(own, {(at, cell): j}) for j, own in enumerate(spaces)]
+    def forward(self, start: int) -> None:  # boxes of all nodes from `start` on, by intervals
+        for n in (n for n in self.net.nodes.values() if n.at >= start and n.is_computed):
+            self.work[0] += 64 * n.size
+            need(self.work[0] < MOST_WORK, "a certificate that takes a possible time")
+            if n.roundings and self.floats and n.at not in self.error:
+                self.error[n.at] = self.rounding(n)
+            off, (lo, hi) = self.error.get(n.at, [0] * n.size), self.image(n, self.lo, self.hi)
+            self.meet(n.at, list(map(sub, lo, off)), list(map(add, hi, off)))
     def image(self, n: Node, lo: Any, hi: Any) -> tuple[list[int], list[int]]:
         if n.taps is not None:
             return [max(lo[p][i] for p, i in t) for t in n.taps], [max(hi[p][i] for p, i in t) for t in n.taps]
+        if n.curve is not None:
+            return n.curve.image(n.reads, lo, hi, self.bits)  # type: ignore[no-any-return]
         low, high = [0] * n.size, [0] * n.size
         for o, (p, ins, weights) in ((o, part) for o, own in enumerate(n.sums) for part in own):
             less, more = lo[p], hi[p]
@@ -435,7 +447,7 @@ class Region:
         while a:
             n = nodes[max(a)]
             given, parts = [(c, x) for c, x in enumerate(a.pop(n.at)) if x], {p: [0] * nodes[p].size for p in n.sources}
-            self.work[0] += n.size
+            self.work[0] += n.size << (12 if n.curve else 0)
             need(self.work[0] < MOST_WORK, "a certificate that takes a possible time")
             if stop or not n.is_computed:
                 total += sum(x * (self.lo if x > 0 else self.hi)[n.at][c] for c, x in given)
@@ -443,8 +455,8 @@ class Region:
             if n.at in self.error:
                 total -= sum(abs(x) * self.error[n.at][c] for c, x in given)
             for c, x in given:
-                if n.taps is not None:
-                    pulled, least = self.max(n, c, x, own.get((n.at, c)))
+                if n.sums is None:
+                    pulled, least = self.pulled(n, c, x, own.get((n.at, c)))
                     total += least
                     for (p, i), g in pulled:
                         parts[p][i] += g
@@ -459,8 +471,12 @@ class Region:
                     part = [x // n.denominator for x in part]
                 a[p] = list(map(add, a[p], part)) if p in a else part
         return total
-    def max(self, n: Node, cell: int, x: int, own: Any) -> tuple[Any, int]:
-        """Coefficients of the taps of a maximum for that of a cell, and the least bracket."""
+    def pulled(self, n: Node, cell: int, x: int, own: Any) -> tuple[Any, int]:
+        """Coefficients of the taps of a maximum, or of a curve, for that of a cell, and the least bracket."""
+        if n.curve is not None:
+            ends = [tuple(end[p][i] for p, i in n.reads[cell]) for end in (self.lo, self.hi)]
+            g, least = n.curve.pulled(x, own and tuple(own), *ends, self.bits)
+            return list(zip(n.reads[cell], g, strict=True)), least
         taps, at, winner = n.taps[cell], (n.at, cell), self.winners.get((n.at, cell))
         if at not in self.views:
             lows, tops = [self.lo[p][i] for p, i in taps], [self.hi[p][i] for p, i in taps]
@@ -499,13 +515,11 @@ class Region:
         found = self.excess(claim, factors, betas, own, stop)
         return found > 0 or (found == 0 and any(f and strict for f, (_, _, strict) in zip(factors, claim, strict=True)))
 # ---- the certificate
-def number(v: Any) -> Fraction:
-    """An integer, a float, or the text of a fraction."""
+def number(v: Any) -> Fraction:  # an integer, a float, or the text of a fraction
     ok = re.fullmatch(r"-?[0-9]{1,999}/[0-9]{1,999}", v) if isinstance(v, str) else type(v) in (int, float)
     need(ok and (type(v) is not int or abs(v) < 1 << 2048), "numbers of a possible size")
     return Fraction(v)
-def marked(text: str, size: int) -> list[int]:
-    """The cells whose bits a hexadecimal number has."""
+def marked(text: str, size: int) -> list[int]:  # the cells whose bits a hexadecimal number has
     need(len(text) <= size // 4 + 1 and re.fullmatch("[0-9a-f]+", text) and int(text, 16) < 1 << size, "a map of cells")
     return [c for c, bit in enumerate(bin(int(text, 16))[:1:-1]) if bit == "1"]
 def cases_of(content: Any) -> list[tuple[Any, Any]]:
@@ -518,9 +532,8 @@ def cases_of(content: Any) -> list[tuple[Any, Any]]:
         found.append(([[(number(lo), number(hi)) for lo, hi in box] for box in case["boxes"]], claims))
     return found
 def parsed(data: bytes) -> Any:
-    def once(own: list[Any]) -> dict[str, Any]:
-        need(len(dict(own)) == len(own), "every name once")
-        return dict(own)
+    def once(own: list[Any]) -> Any:
+        return dict(own) if len(dict(own)) == len(own) else need(False, "every name once")
     return json.loads(data if len(data) < 1 << 30 else b"", object_pairs_hook=once)
 def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
     """The cases that a certificate proves: no point of the boxes satisfies all inequalities of any of the claims."""
@@ -532,8 +545,7 @@ def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
     for (boxes, claims), case in zip(cases, said["cases"], strict=True):
         need([len(b) for b in boxes] == [n.size for n in net.inputs] and len(case) == 3, "a box for every input")
         need(all(lo <= hi for lo, hi in chain(*boxes)), "boxes with lo <= hi")
-        named = {c for row, _, _ in chain(*claims) for c in row}
-        need(all(type(c) is int and 0 <= c < len(net.out) for c in named), "rows of cells of the output")
+        need(all(type(c) is int and 0 <= c < len(net.out) for row, *_ in chain(*claims) for c in row), "rows")
         root = Region(net, boxes, bits, said["semantics"] == "float")
         todo: list[Any] = [(root, ([],), frozenset(range(len(claims))), 0)]
         for steps, proofs, split in case["tree"]:
@@ -546,32 +558,20 @@ def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:
                 (factors, betas), own = [[number(v) for v in some] for some in both], dict[Tap, list[int]]()
                 need(which in left and all(v >= 0 for v in factors + betas), "proofs of open claims, by factors >= 0")
                 for at, text, values in chosen:
+                    given, reads = iter(values), net.nodes[at].taps or net.nodes[at].reads
                     need(all(type(v) is int and abs(v) < 1 << 40 for v in values), "slopes of a possible size")
-                    given = iter(values)
                     for c in marked(text, net.nodes[at].size):
-                        own[at, c] = [0 if p == ZERO else next(given) for p, _ in net.nodes[at].taps[c]]
-                proven = region.empty or region.excludes(claims[which], factors, betas, own, stop)
-                need(proven, f"a proof of claim {which}")
+                        own[at, c] = [0 if p == ZERO else next(given) for p, _ in reads[c]]
+                need(region.empty or region.excludes(claims[which], factors, betas, own, stop), f"a proof of {which}")
                 left = left - {which}
             need(split or not left or region.empty, "a proof for every part of the box")
-            if split:
-                at, cell, q = split
+            for at, cell, q in [split] if split else []:
                 need(depth < 512 and 0 <= cell < len(region.lo[at]), "a split of a cell")
                 parts = region.parts(at, cell, None if q is None else number(q))
                 todo += [(region, p, left, depth + 1) for p in reversed(parts)]
         need(not todo, "a branch for every part")
     return cases
-# ---- what was asked for
-def proves(cases: list[tuple[Any, Any]], wanted: list[tuple[Any, Any]]) -> bool:
-    """Whether each wanted (ends, claim) follows from a claim about a box around it, whose inequalities are weaker."""
-    def weaker(claim: Any, row: Any, t: Fraction, strict: bool) -> bool:
-        return any(row == r and (v < t or (v == t and (s or not strict))) for r, v, s in claim)
-    def follows(ends: Any, claim: Any, boxes: Any, claims: Any) -> bool:
-        around = all(lo <= a and b <= hi for (a, b), (lo, hi) in zip(ends, chain(*boxes), strict=True))
-        return around and any(all(weaker(claim, *i) for i in own) for own in claims)
-    return all(any(follows(*one, *case) for case in cases) for one in wanted)
-def load(path: str) -> Network:
-    """A graph that Graph.save wrote."""
+def load(path: str) -> Network:  # a graph that Graph.save wrote
     content = json.loads(Path(path).read_text(encoding="utf-8"))
     need(content["format"] == "lunette-graph" and content["version"] == 1, "a graph that lunette saved")
     def constant(name: str, dtype: str, shape: Shape) -> bytes:
@@ -587,12 +587,12 @@ def main(graph: str, certificate: str, spec: str | None = None) -> int:
     try:
         net, data = load(graph), Path(certificate).read_bytes()
         cases, semantics = check(net, data), parsed(data)["semantics"]
-        beside = runpy.run_path(str(Path(__file__).with_name("vnnlib.py"))) if spec else {}
-        need(not spec or proves(cases, beside["claims_of"](Path(spec).read_text(), net)), "a proof of what was asked")
+        ask = beside("vnnlib.py") if spec else {}
+        need(not spec or ask["proves"](cases, ask["claims_of"](Path(spec).read_text(), net)), "a proof of that")
     except Exception as error:  # whatever goes wrong, nothing is proven
         print(f"refused: needs {error}" if isinstance(error, Refused) else f"refused: {error!r:.200}")
         return 1
-    print(f"{'proven' if spec else cases}, of {'executions' if semantics == 'float' else 'reals'}, graph {net.digest}")
+    print(f"{'proven' if spec else cases}, semantics {semantics}, grade {net.grade}, graph {net.digest}")
     return 0 if spec else 3
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))

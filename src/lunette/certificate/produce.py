@@ -57,8 +57,10 @@ def tightened(region: Region) -> list[Step]:
 
 
 def _open(region: Region, n: Node) -> dict[int, set[int]]:
-    """The cells that a maximum reads and that may win where others may, too."""
+    """The cells that a maximum reads and that may win where others may, too; all that a curve reads."""
     found: dict[int, set[int]] = {}
+    for p, i in (tap for taps in n.reads or () for tap in taps):
+        found.setdefault(p, set()).add(i)
     for taps in n.taps or ():
         low = max(region.lo[p][i] for p, i in taps)
         live = [(p, i) for p, i in taps if region.hi[p][i] > low]
@@ -70,7 +72,7 @@ def _open(region: Region, n: Node) -> dict[int, set[int]]:
 
 def _is_exact(net: Network, n: Node) -> bool:
     """Whether an interval is as good as any bound: sums of cells of inputs and constants."""
-    return n.taps is None and not any(net.nodes[p].sources for p in n.sources)
+    return n.taps is n.reads is None and not any(net.nodes[p].sources for p in n.sources)
 
 
 def lower(
@@ -91,9 +93,9 @@ def lower(
 
 def with_zero(net: Network, at: int, cell: int, values: Sequence[int]) -> list[int]:
     """Slopes of all taps, from those of all taps but zero."""
-    given = iter(values)
-    assert net.nodes[at].taps is not None
-    return [0 if p == ZERO else next(given) for p, _ in net.nodes[at].taps[cell]]
+    given, reads = iter(values), net.nodes[at].taps or net.nodes[at].reads
+    assert reads is not None
+    return [0 if p == ZERO else next(given) for p, _ in reads[cell]]
 
 
 def bounds_case(

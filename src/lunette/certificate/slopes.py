@@ -53,7 +53,8 @@ class Recorded:
         low, high = (v[0][row % len(v[0])].reshape(v[0].shape[1], -1) for v in (lines.low, lines.high))
         used = np.where(a > 0, low, high)  # (taps, cells)
         if isinstance(relaxation, Kink):
-            if relaxation.right == relaxation.left:
+            taps = self.net.nodes[at].taps
+            if relaxation.right == relaxation.left or any(sum(p != ZERO for p, _ in t) != 1 for t in taps):
                 return {}
             open_ = np.flatnonzero((a != 0) & relaxation.open.reshape(-1))
             scaled = np.rint((used[0] - relaxation.left) / (relaxation.right - relaxation.left) * SLOPES)

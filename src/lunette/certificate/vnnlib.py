@@ -22,6 +22,19 @@ def need(condition: Any, what: str) -> None:
         raise ValueError(f"needs {what}")
 
 
+def proves(cases: list[tuple[Any, Any]], wanted: list[tuple[Any, Any]]) -> bool:
+    """Whether each wanted (ends, claim) follows from a claim about a box around it, whose inequalities are weaker."""
+
+    def weaker(claim: Any, row: Any, t: Fraction, strict: bool) -> bool:
+        return any(row == r and (v < t or (v == t and (s or not strict))) for r, v, s in claim)
+
+    def follows(ends: Any, claim: Any, boxes: Any, claims: Any) -> bool:
+        around = all(lo <= a and b <= hi for (a, b), (lo, hi) in zip(ends, chain(*boxes), strict=True))
+        return around and any(all(weaker(claim, *i) for i in own) for own in claims)
+
+    return all(any(follows(*one, *case) for case in cases) for one in wanted)
+
+
 def claims_of(text: str, net: Any) -> list[tuple[Any, Any]]:
     """(ends, claim) of each alternative of a VNNLIB file; X are the cells of all inputs, Y those of the output."""
     plain = re.sub(r";.*", "", text)

@@ -20,10 +20,13 @@ from lunette.demo.beside import Beside, compare
 from lunette.demo.conformance import measure
 from lunette.demo.digits import BATCH, Digits, Training, load, loss, network, train
 from lunette.demo.exact import Check, Errors, check_gradient, kernel_errors
+from lunette.demo.robust import CHECKED, RADIUS, Robustness
+from lunette.demo.robust import measure as measure_robustness
 from lunette.graph.program import Stats
 from lunette.page import Section, curve, histogram, inline, page, table, tile
 
 EPOCHS, QUICK_EPOCHS = 15, 2
+QUICK_DIGITS = 4
 EDGES = (0.5, 1, 2, 4, 8, 16)
 
 
@@ -63,7 +66,12 @@ def show(folder: Path, quick: bool, out: Console) -> bool:
     out.print(
         f"wrote {where} (open it in a browser) and {folder / 'digits.json'} (try lunette profile)", soft_wrap=True
     )
-    return measure(folder, quick, out) and check.equal
+    conforms = measure(folder, quick, out)
+    with out.status("robustness"):
+        count, certificates = (QUICK_DIGITS, 1) if quick else (len(digits.test_y), CHECKED)
+        robust = measure_robustness(folder / "digits.json", digits, count, certificates)
+    out.print(_robustness(robust))
+    return conforms and check.equal and robust.is_sound
 
 
 def _trained(digits: Digits, epochs: int, out: Console) -> Training:
@@ -118,6 +126,22 @@ def _table(digits: Digits, done: Training, check: Check, errors: Errors, beside:
         f"median of {errors.ulps.size} float32 outputs against exact sums of {errors.terms} terms; "
         f"at most {errors.of_bound:.1%} of the guaranteed bound",
     )
+    return rows
+
+
+def _robustness(r: Robustness) -> Table:
+    rows = Table(title=f"Robustness: every cell within {RADIUS} of the digit, of 1", title_justify="left")
+    for column in ("digits", "right", "certified", "attacked", "certificates checked", "seconds"):
+        rows.add_column(column)
+    share = (f"{n / r.digits:.1%}" for n in (r.clean, r.certified, r.attacked))
+    checked = f"{r.checked} of {r.made}{f', {r.grade}' if r.grade else ''}"
+    style = "green" if r.is_sound else "bold red"
+    rows.add_row(str(r.digits), *share, f"[{style}]{checked}[/{style}]", f"{r.seconds:.1f}")
+    rows.caption = (
+        "Certified: the right class wins everywhere in the box, by bounds that are sound in floating point. Attacked:\n"
+        "no counterexample was found that is one in exact arithmetic. Some digits have certificates, which are checked."
+    )
+    rows.caption_justify = "left"
     return rows
 
 

@@ -23,6 +23,7 @@ from lunette.conform.report.words import VERSION
 from lunette.graph.graph import Graph
 from lunette.lines import Greatest, Kink
 from lunette.number import Array
+from lunette.ops.enclose import Curved
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.reduce import Max
 from lunette.ops.unary import Abs, LeakyRelu, Relu
@@ -52,12 +53,12 @@ class Refuted(Exception):  # noqa: N818
 
 
 def bends(graph: Any) -> list[int]:
-    """The nodes that are kinks or maxima and that the output depends on, in order."""
+    """The nodes that are kinks, maxima or curves of one cell and that the output depends on, in order."""
     needed = set(graph.outputs)
     for at in reversed(range(len(graph.nodes))):
         if at in needed:
             needed.update(i for i in graph.nodes[at].inputs if i is not None)
-    kinds = (Relu, LeakyRelu, Abs, MaxPool, Max)
+    kinds = (Relu, LeakyRelu, Abs, MaxPool, Max, Curved)
     return [at for at, n in enumerate(graph.nodes) if at in needed and n.kind is not None and issubclass(n.kind, kinds)]
 
 
@@ -151,7 +152,7 @@ class _Room:
             reader = next((k for k in sorted(self.places) if at in self._read(k)), None)
             if not cells.size or reader is None:
                 continue
-            taps = nodes[self.places[reader]].taps
+            taps = nodes[self.places[reader]].taps or nodes[self.places[reader]].reads
             source = next(p for t in taps for p, _ in t if p != ZERO)
             part = [int(c) for c in cells if region.lo[source][c] < region.hi[source][c]]
             step = Tighten(source, part, part)
