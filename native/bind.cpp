@@ -33,15 +33,22 @@ void call(const Task& task, nb::args given) {
     task.run(pointers);
 }
 
+constexpr std::size_t small_call = 8;  // arguments of a plan that need no memory of their own
+
 void run_plan(const Plan& plan, nb::args given, std::optional<nb::object> seconds) {
     fits(given.size() == plan.arguments().size());
-    std::vector<std::unique_ptr<Buffer>> buffers;
-    std::vector<char*> pointers;
-    for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::size_t count = given.size();
+    std::optional<Buffer> few[small_call];
+    std::unique_ptr<std::optional<Buffer>[]> many(count > small_call ? new std::optional<Buffer>[count] : nullptr);
+    std::optional<Buffer>* const buffers = many ? many.get() : few;
+    char* some[small_call];
+    std::unique_ptr<char*[]> more(many ? new char*[count] : nullptr);
+    char** const pointers = more ? more.get() : some;
+    for (std::size_t i = 0; i < count; ++i) {
         auto [bytes, write] = plan.arguments()[i];
-        buffers.push_back(std::make_unique<Buffer>(given[i], write));
-        fits(buffers.back()->bytes() == bytes);
-        pointers.push_back(buffers.back()->data());
+        const Buffer& b = buffers[i].emplace(given[i], write, false);
+        fits(b.bytes() == bytes);
+        pointers[i] = b.data();
     }
     std::optional<Buffer> times;
     if (seconds) {
@@ -49,7 +56,7 @@ void run_plan(const Plan& plan, nb::args given, std::optional<nb::object> second
         fits(times->code() == 'd' && times->bytes() == i64(8 * plan.steps()));
     }
     nb::gil_scoped_release release;
-    plan.run(pointers.data(), times ? reinterpret_cast<double*>(times->data()) : nullptr);
+    plan.run(pointers, times ? reinterpret_cast<double*>(times->data()) : nullptr);
 }
 
 }  // namespace

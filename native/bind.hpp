@@ -21,8 +21,9 @@ void bind_rows(nanobind::module_& m);
 
 class Buffer {
 public:
-    Buffer(nanobind::handle array, bool write) {
-        int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (write ? PyBUF_WRITABLE : 0);
+    // Without a format it has no code, which saves the time to write one.
+    Buffer(nanobind::handle array, bool write, bool format = true) {
+        int flags = PyBUF_C_CONTIGUOUS | (format ? PyBUF_FORMAT : 0) | (write ? PyBUF_WRITABLE : 0);
         if (PyObject_GetBuffer(array.ptr(), &view_, flags)) throw nanobind::python_error();
     }
     Buffer(const Buffer&) = delete;

@@ -8,12 +8,15 @@ namespace lunette::LN_ISA {
 namespace {
 
 // dx where each cell asks the outputs that read it whether its number is theirs. For inner strides of 1, 2 and 4, and small
-// windows. dx is written once, in order, and no cell waits for another.
+// windows. Rows of outputs are first laid out with room at their ends, and numbered as if no window were clipped along the
+// row, so that all cells of a row ask alike. dx is written once, in order, and no cell waits for another.
 template <class T>
 class Awards {
     using I = Int<T>;
     static constexpr int L = lanes<T>;
-    static constexpr i64 most_taps = 16, most_window = 64, most_edge = 1 << 14, most_readers = 1 << 16;
+    static constexpr i64 most_taps = 16, most_window = 64, most_readers = 1 << 16;
+    static constexpr i64 laid_cells = 2048;  // outputs laid out at a time, about
+    static constexpr I nobody = -1;
 
 public:
     static bool suits(const Pool& pool) {
@@ -23,134 +26,103 @@ public:
         if (ax.taps > most_taps || pool.window > most_window) return false;
         i64 readers = 1;
         for (int a = 0; a + 1 < pool.rank; ++a) readers *= pool.transposed->axes[a].most;
-        const i64 rows = pool.cells_in / ax.n;
-        return readers <= WindowRows::most && rows * readers <= most_readers && edge_cells(ax) * (pool.window / ax.most) <= most_edge;
+        return readers <= WindowRows::most && pool.cells_in / ax.n * readers <= most_readers;
     }
 
-    Awards(const Pool& pool, i64 planes, const std::uint8_t* numbers, const T* g)
-        : pool_(pool), back_(*pool.transposed), ax_(pool.axes[pool.rank - 1]), numbers_(numbers), g_(g),
-          total_(planes * pool.cells_out) {
-        i64 size = 1;
-        for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].m;
+    explicit Awards(const Pool& pool) : pool_(pool), back_(*pool.transposed), ax_(pool.axes[pool.rank - 1]) {
         // Cell t*stride + e of a row is tap `tap` of output t + far, for every Ask of e.
+        i64 least = 0, most = 0;
         for (i64 e = 0; e < ax_.stride; ++e)
             for (i64 k = 0; k < ax_.taps; ++k) {
                 const i64 far = e - ax_.start - k * ax_.step;
                 if (far % ax_.stride != 0) continue;
                 ask_[e][asks_[e]++] = {far / ax_.stride, k};
-                least_ = std::min(least_, far / ax_.stride), most_ = std::max(most_, far / ax_.stride);
+                least = std::min(least, far / ax_.stride), most = std::max(most, far / ax_.stride);
             }
-        // Vectors of cells from plain_from_ to plain_to_ ask no output that is clipped, as far as their cells are in the row.
-        while (plain_from_ * ax_.stride < ax_.n && plain_from_ + least_ < ax_.full_lo) plain_from_ += L;
-        plain_to_ = plain_from_;
-        while (plain_to_ * ax_.stride < ax_.n && asks_plain(plain_to_)) plain_to_ += L;
-        for (i64 t = 0; t * ax_.stride < ax_.n; t += L) {
-            edge_.push_back(static_cast<i64>(wanted_.size()));
-            // (Where the arrays end, vectors at the end of a row are none of the plain ones.)
-            const bool inside = t + most_ + L <= ax_.m && (t + L) * ax_.stride <= ax_.n;
-            const bool plain = t >= plain_from_ && t < plain_to_ && inside;
-            for (i64 row = 0; !plain && row < pool.window / ax_.most; ++row)
-                for (i64 e = 0; e < ax_.stride; ++e)
-                    for (i64 k = 0; k < asks_[e]; ++k) list_wanted(t, ask_[e][k], row);
+        before_ = -least, behind_ = most;
+        for (i64 o = 0; o < ax_.m; ++o) {
+            if (o == ax_.full_lo) o = std::max(o, ax_.full_hi);
+            if (o < ax_.m) list_clipped(o);
         }
-        if (pool.rank > 1) list_readers();
-        else readers_.push_back({0, 0});
+        const i64 rows = pool.cells_out / ax_.m / pool.axes[0].m;
+        if (pool.rank == 1) {
+            block_ = (laid_cells * ax_.stride + S_L - 1) / S_L * S_L;
+            pitch_ = before_ + block_ / ax_.stride + behind_ + 1;
+            lines_ = 1, readers_.push_back({0, 0}), first_ = {0, 1};
+        } else {
+            pitch_ = before_ + std::max(ax_.m, (ax_.n - 1) / ax_.stride + behind_ + 1);
+            const PoolAxis& top = pool.axes[0];
+            // Rows of outputs shared by two blocks are laid out twice, so blocks are not too small.
+            const i64 fit = laid_cells / std::max<i64>(1, rows * pitch_), some = 4 * (top.span() / std::max<i64>(1, top.jump));
+            block_ = std::clamp<i64>(std::max(fit, some) * std::max<i64>(1, top.jump), 1, top.n);
+            for (i64 i = 0, lo, hi; i < top.n; i += block_) {
+                cells_of(back_.axes[0], i, std::min(top.n, i + block_), lo, hi);
+                lines_ = std::max(lines_, (hi - lo) * rows);
+            }
+            list_readers();
+        }
     }
 
-    void operator()(i64 planes, T* dx) const {
-        const PoolAxis& top = back_.axes[0];
-        const i64 rest = pool_.cells_out / pool_.axes[0].m;
+    void operator()(i64 planes, const std::uint8_t* numbers, const T* g, T* dx) const {
+        const i64 room = lines_ * pitch_ + 2 * L, top = back_.axes[0].m;
         over_parts(back_, planes, [&](i64 p0, i64 p1, i64 i0, i64 i1) {
-            i64 lo, hi;
-            cells_of(top, i0, i1, lo, hi);
+            I* const found = static_cast<I*>(scratch(2 * room * sizeof(I)));
+            for (i64 i = 0; i < room; ++i) found[i] = nobody;  // at the ends of rows it stays so
+            const Laid laid{found, reinterpret_cast<T*>(found + room)};
+            std::memset(static_cast<void*>(laid.given), 0, room * sizeof(T));
             for (i64 p = p0; p < p1; ++p) {
-                const bool signs = has_negative_zero(g_ + p * pool_.cells_out + lo * rest, (hi - lo) * rest);
-                const i64 more = i0 == 0 && i1 == top.m ? (p1 - p - 1) * pool_.cells_in : 0;
-                if (signs) any_stride<true>(p, i0, i1, dx + p * pool_.cells_in, more);
-                else any_stride<false>(p, i0, i1, dx + p * pool_.cells_in, more);
+                const i64 more = i0 == 0 && i1 == top ? (p1 - p - 1) * pool_.cells_in : 0;
+                const i64 at = p * pool_.cells_out;
+                if (pool_.rank == 1) one_row(numbers + at, g + at, i0, i1, dx + p * pool_.cells_in, laid, more);
+                else rows(numbers + at, g + at, i0, i1, dx + p * pool_.cells_in, laid, more);
             }
         });
     }
 
 private:
+    static constexpr i64 S_L = 4 * L;  // a multiple of every stride's vectors
     struct Ask {
         i64 far, tap;
     };
-    // A row of outputs that reads a row of inputs: where it starts, and which row of its windows that is.
+    // A row of outputs that reads a row of inputs, and which row of its windows that is.
     struct Reader {
-        i64 from;
+        i64 line;
         I row;
+    };
+    // Outputs as they are laid out: the numbers of their winners, and their cotangents.
+    struct Laid {
+        I* found;
+        T* given;
+        Laid at(i64 i) const { return {found + i, given + i}; }
+    };
+    // Outputs with fewer taps along the row than others, and what their numbers would be if they had all.
+    struct Clipped {
+        i64 output, numbers;
     };
     struct Readers {
         const Reader* list;
-        i64 many, base;  // `base` outputs before those of the plane
-        i64 from(i64 r) const { return base + list[r].from; }
+        i64 many;
+        Laid laid;  // output 0 of line `line0`
+        i64 line0;
+        Laid at(i64 r, i64 pitch) const { return laid.at((list[r].line - line0) * pitch); }
     };
 
-    static i64 edge_cells(const PoolAxis& ax) {
-        const i64 reach = 2 * (ax.taps * ax.step / ax.stride + ax.full_lo + ax.m - ax.full_hi) / L + 4;
-        return std::min(reach, ax.n / (ax.stride * L) + 1) * ax.taps * L;
-    }
-
-    bool asks_plain(i64 t) const {
-        for (i64 e = 0; e < ax_.stride; ++e)
-            for (i64 k = 0; k < asks_[e]; ++k) {
-                const i64 cells = std::min<i64>(L, (ax_.n - e - t * ax_.stride + ax_.stride - 1) / ax_.stride);
-                if (cells > 0 && t + ask_[e][k].far + cells > ax_.full_hi) return false;
-            }
-        return true;
-    }
-
-    // At the ends of a row windows are clipped, or there are none: the numbers that L outputs are asked for. No byte is -1.
-    void list_wanted(i64 t, Ask ask, i64 row) {
-        for (int l = 0; l < L; ++l) {
-            const i64 o = t + ask.far + l;
-            const bool there = o >= 0 && o < ax_.m;
-            const i64 cell = ax_.start + o * ax_.stride + ask.tap * ax_.step;
-            const bool reads = there && cell >= 0 && cell < ax_.n;
-            wanted_.push_back(static_cast<I>(reads ? row * ax_.count[o] + (cell - ax_.first[o]) / ax_.step : -1));
-        }
-    }
-
-    template <bool signs>
-    void any_stride(i64 plane, i64 i0, i64 i1, T* dx, i64 more) const {
-        const i64 a = asks_[0], b = asks_[1];
-        if (ax_.stride == 1 && a == 3) part<1, 3, 0, signs>(plane, i0, i1, dx, more);
-        else if (ax_.stride == 1) part<1, 0, 0, signs>(plane, i0, i1, dx, more);
-        else if (ax_.stride == 2 && a == 1 && b == 1) part<2, 1, 1, signs>(plane, i0, i1, dx, more);
-        else if (ax_.stride == 2 && a == 1 && b == 2) part<2, 1, 2, signs>(plane, i0, i1, dx, more);
-        else if (ax_.stride == 2 && a == 2 && b == 1) part<2, 2, 1, signs>(plane, i0, i1, dx, more);
-        else if (ax_.stride == 2) part<2, 0, 0, signs>(plane, i0, i1, dx, more);
-        else part<4, 0, 0, signs>(plane, i0, i1, dx, more);
-    }
-
-    // The input cells i0..i1-1 of axis 0 of a plane, behind which there are `more` that will be written later. A and B are the
-    // numbers of asks of even and odd cells; 0: any.
-    template <int S, int A, int B, bool signs>
-    void part(i64 plane, i64 i0, i64 i1, T* dx, i64 more) const {
-        const i64 base = plane * pool_.cells_out;
-        if (pool_.rank == 1) {  // parts of the one row begin with a vector
-            const i64 width = S * L, end = i1 == ax_.n ? ax_.n : std::min(ax_.n, (i1 + width - 1) / width * width);
-            i0 = (i0 + width - 1) / width * width;
-            return row<S, A, B, signs>({readers_.data(), 1, base}, i0, end, dx, end - i0 + more);
-        }
-        const i64 rows = pool_.cells_in / pool_.axes[0].n / ax_.n;
-        T* const end = dx + i1 * rows * ax_.n;
-        T* to = dx + i0 * rows * ax_.n;
-        for (i64 i = i0 * rows; i < i1 * rows; ++i, to += ax_.n) {
-            const Readers readers{readers_.data() + first_[i], first_[i + 1] - first_[i], base};
-            row<S, A, B, signs>(readers, 0, ax_.n, to, end - to + more);
-        }
+    void list_clipped(i64 o) {
+        const i64 count = ax_.count[o], skipped = (ax_.first[o] - ax_.start - o * ax_.stride) / ax_.step;
+        clipped_.push_back({o, static_cast<i64>(renumbered_.size())});
+        for (i64 number = 0; number < pool_.window; ++number)
+            renumbered_.push_back(static_cast<I>(number / count * ax_.taps + number % count + skipped));
     }
 
     // The readers of every row of a plane.
     void list_readers() {
         const int outer = pool_.rank - 1;
-        i64 i[max_axes] = {};
+        i64 size[max_axes], i[max_axes] = {}, all = 1;
+        for (int a = outer - 1; a >= 0; --a) size[a] = all, all *= pool_.axes[a].m;
         WindowRows rows;
         for (i64 row = 0; row < pool_.cells_in / ax_.n; ++row) {
             first_.push_back(static_cast<i64>(readers_.size()));
-            const i64 start = rows.look(back_.axes, outer, size_, i);
+            const i64 start = rows.look(back_.axes, outer, size, i);
             i64 j[max_axes] = {};
             for (i64 r = 0; r < rows.many; ++r) {
                 i64 number = 0;
@@ -167,37 +139,92 @@ private:
         first_.push_back(static_cast<i64>(readers_.size()));
     }
 
-    // The cells c0..c1-1 of a row, whose cell 0 is at dx, where `left` cells may be written from c0 on: what is written too
-    // much is written again.
-    template <int S, int A, int B, bool signs>
-    [[gnu::always_inline]] inline void row(const Readers& readers, i64 c0, i64 c1, T* dx, i64 left) const {
-        constexpr i64 width = S * L;
-        const i64 end = (c1 + width - 1) / width * width;
-        i64 c = c0, safe = end;  // from c on, vectors read where they may; before `safe`, they write where they may, too
-        if (readers.many > 0) {
-            const i64 lowest = readers.from(0) + least_, highest = readers.from(readers.many - 1) + most_;
-            for (; c < c1 && lowest + c / S < 0; c += width) guarded_edge<S, signs>(readers, c, c1, dx);
-            if (highest + end / S > total_) safe = (total_ - highest) / L * width;
-        }
-        if (end - c0 > left) safe = std::min(safe, end - width);
-        const i64 from = std::min(safe, plain_from_ * S), to = std::min(safe, plain_to_ * S);
-        for (; c < from; c += width) edge<S, A, B, signs, false>(readers, c / S, dx + c);
-        if (c < to) {
-            if (A > 0 && readers.many == 1) plain_cells<S, A, B, (A ? 1 : 0), signs>(readers, c, to, dx);
-            else if (A > 0 && readers.many == 2) plain_cells<S, A, B, (A ? 2 : 0), signs>(readers, c, to, dx);
-            else if (A > 2 && readers.many == 3) plain_cells<S, A, B, (A > 2 ? 3 : 0), signs>(readers, c, to, dx);
-            else plain_cells<S, 0, 0, 0, signs>(readers, c, to, dx);
-            c = to;
-        }
-        for (; c < safe; c += width) edge<S, A, B, signs, false>(readers, c / S, dx + c);
-        for (; c < c1; c += width) guarded_edge<S, signs>(readers, c, c1, dx);
+    // The outputs q0..q1-1 of a row, all of whose arrays begin with q0. Whether a cotangent is -0.
+    bool lay(const std::uint8_t* numbers, const T* g, i64 q0, i64 q1, Laid to) const {
+        constexpr I negative_zero = std::numeric_limits<I>::min();
+        Vec<I, L> signs{};
+        bool sign = false;
+        auto some = [&](i64 q) {
+            const auto v = load<L>(g + q);
+            signs |= bits<Vec<I, L>>(v) == negative_zero;
+            store<L>(to.found + q, load_numbers<T>(numbers + q)), store<L>(to.given + q, v);
+        };
+        const i64 n = q1 - q0;
+        i64 q = 0;
+        for (; q + L <= n; q += L) some(q);
+        if (q < n && n >= L) some(n - L), q = n;
+        for (; q < n; ++q) to.found[q] = numbers[q], to.given[q] = g[q], sign |= bits<I>(g[q]) == negative_zero;
+        for (const Clipped& c : clipped_)
+            if (const i64 at = c.output - q0; at >= 0 && at < n)
+                to.found[at] = numbers[at] < pool_.window ? renumbered_[c.numbers + numbers[at]] : nobody;
+        return sign || any(signs);
     }
 
-    template <int S, bool signs>
-    [[gnu::noinline]] void guarded_edge(const Readers& readers, i64 c, i64 c1, T* dx) const {
-        T own[S * L];
-        edge<S, 0, 0, signs, true>(readers, c / S, own);
-        std::memcpy(static_cast<void*>(dx + c), own, std::min<i64>(S * L, c1 - c) * sizeof(T));
+    // The input cells i0..i1-1 of axis 0 of a plane, behind which there are `more` that will be written later.
+    void rows(const std::uint8_t* numbers, const T* g, i64 i0, i64 i1, T* dx, Laid laid, i64 more) const {
+        const i64 in = pool_.cells_in / pool_.axes[0].n / ax_.n, out = pool_.cells_out / pool_.axes[0].m / ax_.m;
+        T* const end = dx + i1 * in * ax_.n;
+        for (i64 b0 = i0; b0 < i1; b0 += block_) {
+            const i64 b1 = std::min(i1, b0 + block_);
+            i64 lo, hi;
+            cells_of(back_.axes[0], b0, b1, lo, hi);
+            bool signs = false;
+            for (i64 line = lo * out; line < hi * out; ++line)
+                signs |= lay(numbers + line * ax_.m, g + line * ax_.m, 0, ax_.m, laid.at((line - lo * out) * pitch_ + before_));
+            const Rows rows{first_.data() + b0 * in, (b1 - b0) * in, laid.at(before_), lo * out, ax_.n};
+            ask(rows, dx + b0 * in * ax_.n, end + more, signs);
+        }
+    }
+
+    // The same of planes that are one row. Parts of it begin with a vector.
+    void one_row(const std::uint8_t* numbers, const T* g, i64 i0, i64 i1, T* dx, Laid laid, i64 more) const {
+        const i64 stride = ax_.stride, end = i1 == ax_.n ? ax_.n : std::min(ax_.n, (i1 + S_L - 1) / S_L * S_L);
+        for (i64 b0 = (i0 + S_L - 1) / S_L * S_L; b0 < end; b0 += block_) {
+            const i64 b1 = std::min(end, b0 + block_), far = before_ - b0 / stride;  // output q goes to q + far
+            const i64 last = (b1 - 1) / stride + behind_, q0 = std::clamp<i64>(-far, 0, ax_.m);
+            const i64 q1 = std::clamp<i64>(last + 1, q0, ax_.m);
+            std::fill(laid.found, laid.found + q0 + far, nobody);
+            std::fill(laid.found + q1 + far, laid.found + std::max(q1, last + 1) + far, nobody);
+            const bool signs = lay(numbers + q0, g + q0, q0, q1, laid.at(q0 + far));
+            ask({first_.data(), 1, laid.at(before_), 0, b1 - b0}, dx + b0, dx + end + more, signs);
+        }
+    }
+
+    // Rows of inputs, of `n` cells each: where the readers of each begin; lines from `line0` on are laid out.
+    struct Rows {
+        const i64* first;
+        i64 many;
+        Laid laid;
+        i64 line0, n;
+    };
+
+    void ask(const Rows& rows, T* dx, const T* end, bool signs) const {
+        if (signs) any_stride<true>(rows, dx, end);
+        else any_stride<false>(rows, dx, end);
+    }
+
+    template <bool signs>
+    void any_stride(const Rows& rows, T* dx, const T* end) const {
+        const i64 a = asks_[0], b = asks_[1];
+        if (ax_.stride == 1 && a == 3) each_row<1, 3, 0, signs>(rows, dx, end);
+        else if (ax_.stride == 1) each_row<1, 0, 0, signs>(rows, dx, end);
+        else if (ax_.stride == 2 && a == 1 && b == 1) each_row<2, 1, 1, signs>(rows, dx, end);
+        else if (ax_.stride == 2 && a == 1 && b == 2 && ax_.step == 1) each_row<2, 1, 2, signs>(rows, dx, end);
+        else if (ax_.stride == 2 && a == 2 && b == 1 && ax_.step == 1) each_row<2, 2, 1, signs>(rows, dx, end);
+        else if (ax_.stride == 2) each_row<2, 0, 0, signs>(rows, dx, end);
+        else each_row<4, 0, 0, signs>(rows, dx, end);
+    }
+
+    // A and B are the numbers of asks of even and odd cells; 0: any.
+    template <int S, int A, int B, bool signs>
+    void each_row(const Rows& rows, T* dx, const T* end) const {
+        for (i64 i = 0; i < rows.many; ++i, dx += rows.n) {
+            const Readers readers{readers_.data() + rows.first[i], rows.first[i + 1] - rows.first[i], rows.laid, rows.line0};
+            if (A > 0 && readers.many == 1) cells<S, A, B, (A ? 1 : 0), signs>(readers, rows.n, dx, end - dx);
+            else if (A > 0 && readers.many == 2) cells<S, A, B, (A ? 2 : 0), signs>(readers, rows.n, dx, end - dx);
+            else if (A > 2 && readers.many == 3) cells<S, A, B, (A > 2 ? 3 : 0), signs>(readers, rows.n, dx, end - dx);
+            else cells<S, 0, 0, 0, signs>(readers, rows.n, dx, end - dx);
+        }
     }
 
     template <bool signs>
@@ -218,83 +245,81 @@ private:
         }
     }
 
-    // Whole vectors of cells whose readers are not clipped: `R` rows of these, A and B asks of even and odd cells; 0: any.
+    // n cells, asked by R rows of outputs, where A even and B odd cells have asks; 0: any. `left` cells may be written from dx
+    // on: what is written too much is written again.
     template <int S, int A, int B, int R, bool signs>
-    void plain_cells(const Readers& readers, i64 c, i64 end, T* dx) const {
-        constexpr int asks = A ? A + B : 1;
+    void cells(const Readers& readers, i64 n, T* dx, i64 left) const {
+        // Three taps two apart: of two neighbouring outputs, one is asked by an even and an odd cell, the other by one of them.
+        constexpr bool three = S == 2 && A + B == 3;
+        constexpr int asks = three ? 2 : A ? A + B : 1;
         const I taps = static_cast<I>(ax_.taps);
-        i64 from[R ? R : 1][asks];
-        I want[R ? R : 1][asks];
-        for (int r = 0; r < R; ++r)
-            for (int k = 0; k < asks; ++k) {
+        Laid from[R ? R : 1][asks];
+        I want[R ? R : 1][A ? A + B : 1];
+        for (int r = 0; r < R; ++r) {
+            const Laid line = readers.at(r, pitch_);
+            for (int k = 0; k < A + B; ++k) {
                 const Ask& ask = k < A ? ask_[0][k] : ask_[1][k - A];
-                from[r][k] = readers.from(r) + ask.far, want[r][k] = readers.list[r].row * taps + static_cast<I>(ask.tap);
+                if (!three) from[r][k] = line.at(ask.far);
+                want[r][k] = readers.list[r].row * taps + static_cast<I>(ask.tap);
             }
-        for (i64 t = c / S; t * S < end; t += L) {
+            if constexpr (three) {
+                const i64 both = A == 1 ? ask_[0][0].far : ask_[1][0].far, one = A == 1 ? ask_[1][0].far : ask_[0][1].far;
+                from[r][0] = line.at(both), from[r][1] = line.at(one);
+            }
+        }
+        auto some = [&](i64 t, T* to) __attribute__((always_inline)) {
             Vec<T, L> sum[S];
             Vec<I, L> ever[S];
             for (int e = 0; e < S; ++e) sum[e] = splat<L>(signs ? -T(0) : T(0)), ever[e] = Vec<I, L>{};
-            if constexpr (R > 0) {
+            if constexpr (three && R > 0) {
+                constexpr int lone = A == 1;  // whether the cell that asks two outputs is the odd one
+                for (int r = 0; r < R; ++r) {
+                    const auto found = load<L>(from[r][0].found + t);
+                    const auto given = load<L>(from[r][0].given + t);
+                    award<signs>(found == want[r][0], given, sum[0], ever[0]);
+                    award<signs>(found == want[r][2], given, sum[1], ever[1]);
+                    award<signs>(load<L>(from[r][1].found + t) == want[r][1], load<L>(from[r][1].given + t), sum[lone], ever[lone]);
+                }
+            } else if constexpr (R > 0) {
                 for (int r = 0; r < R; ++r)
-                    for (int k = 0; k < asks; ++k) {
-                        const i64 o = from[r][k] + t;
-                        award<signs>(load_numbers<T>(numbers_ + o) == want[r][k], load<L>(g_ + o), sum[k < A ? 0 : S > 1],
-                                     ever[k < A ? 0 : S > 1]);
-                    }
+                    for (int k = 0; k < asks; ++k)
+                        award<signs>(load<L>(from[r][k].found + t) == want[r][k], load<L>(from[r][k].given + t),
+                                     sum[k < A ? 0 : S > 1], ever[k < A ? 0 : S > 1]);
             } else {
                 for (i64 r = 0; r < readers.many; ++r)
                     for (int e = 0; e < S; ++e)
                         for (i64 k = 0; k < asks_[e]; ++k) {
-                            const i64 o = readers.from(r) + t + ask_[e][k].far;
+                            const Laid at = readers.at(r, pitch_).at(ask_[e][k].far + t);
                             const I number = readers.list[r].row * taps + static_cast<I>(ask_[e][k].tap);
-                            award<signs>(load_numbers<T>(numbers_ + o) == number, load<L>(g_ + o), sum[e], ever[e]);
+                            award<signs>(load<L>(at.found) == number, load<L>(at.given), sum[e], ever[e]);
                         }
             }
-            finish<S, signs>(sum, ever, dx + t * S);
+            finish<S, signs>(sum, ever, to);
+        };
+        if (n >= S * L && n % S == 0) {  // the last vector does some cells again
+            const i64 last = n / S - L;
+            for (i64 t = 0;; t = std::min(t + L, last)) {
+                some(t, dx + t * S);
+                if (t == last) return;
+            }
         }
-    }
-
-    // A vector of cells whose readers may be clipped, and, if `guarded`, lie where the arrays end.
-    template <int S, int A, int B, bool signs, bool guarded>
-    [[gnu::noinline]] void edge(const Readers& readers, i64 t, T* to) const {
-        const I* const wanted = wanted_.data() + edge_[t / L];
-        Vec<T, L> sum[S];
-        Vec<I, L> ever[S];
-        for (int e = 0; e < S; ++e) sum[e] = splat<L>(signs ? -T(0) : T(0)), ever[e] = Vec<I, L>{};
-        for (i64 r = 0; r < readers.many; ++r) {
-            const I* known = wanted + readers.list[r].row * ax_.taps * L;
-            for (int e = 0; e < S; ++e)
-                for (i64 k = 0; k < (A == 0 ? asks_[e] : e == 0 ? A : B); ++k, known += L) {
-                    const i64 o = readers.from(r) + t + ask_[e][k].far;
-                    const auto want = load<L>(known);
-                    if constexpr (guarded) {
-                        T given[L] = {};
-                        I number[L];
-                        for (int l = 0; l < L; ++l) {
-                            const bool there = o + l >= 0 && o + l < total_;
-                            number[l] = there ? numbers_[o + l] : I(-2);
-                            if (there) given[l] = g_[o + l];
-                        }
-                        award<signs>(load<L>(number) == want, load<L>(given), sum[e], ever[e]);
-                    } else {
-                        award<signs>(load_numbers<T>(numbers_ + o) == want, load<L>(g_ + o), sum[e], ever[e]);
-                    }
-                }
-        }
-        finish<S, signs>(sum, ever, to);
+        const i64 width = S * L, whole = left >= (n + width - 1) / width * width ? n : n / width * width;
+        i64 t = 0;
+        for (; t * S < whole; t += L) some(t, dx + t * S);
+        if (t * S >= n) return;
+        T own[S * L];
+        some(t, own);
+        std::memcpy(static_cast<void*>(dx + t * S), own, (n - t * S) * sizeof(T));
     }
 
     const Pool& pool_;
     const Pool& back_;
     const PoolAxis& ax_;
-    const std::uint8_t* numbers_;
-    const T* g_;
-    i64 total_;             // outputs of the whole array
-    i64 size_[max_axes];    // outputs of one step along an axis
     Ask ask_[4][most_taps];
-    i64 asks_[4] = {}, least_ = 0, most_ = 0, plain_from_ = 0, plain_to_;
-    std::vector<i64> edge_;  // for each vector of a row of cells: where what it wants is listed, if it is not plain
-    std::vector<I> wanted_;
+    i64 asks_[4] = {};
+    i64 before_, behind_, pitch_, block_, lines_ = 0;  // cells before a laid row and behind it; of a row; inputs done at a time; rows
+    std::vector<Clipped> clipped_;
+    std::vector<I> renumbered_;
     std::vector<i64> first_;  // of the readers of each row of a plane
     std::vector<Reader> readers_;
 };

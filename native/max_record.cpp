@@ -2,6 +2,7 @@
 // of the record and never read the input.
 #include "max_awards.hpp"
 #include "max_scatter.hpp"
+#include "max_tile_awards.hpp"
 #include "max_winners.hpp"
 #include "operators.hpp"
 
@@ -34,8 +35,10 @@ void max_pool_recorded_jvp(const Pool& pool, i64 planes, const R* numbers, const
 template <class T, class R>
 void max_pool_recorded_vjp(const Pool& pool, i64 planes, const R* numbers, const T* g, T* dx) {
     if (planes == 0 || pool.cells_in == 0) return;
-    if constexpr (sizeof(R) == 1)
-        if (Awards<T>::suits(pool)) return Awards<T>(pool, planes, numbers, g)(planes, dx);
+    if constexpr (sizeof(R) == 1) {
+        if (TileAwards<T>::suits(pool)) return TileAwards<T>(pool)(planes, numbers, g, dx);
+        if (Awards<T>::suits(pool)) return Awards<T>(pool)(planes, numbers, g, dx);
+    }
     constexpr i64 block_bytes = 16 << 10;  // of dx, zeroed and then added to
     const PoolAxis& ax = pool.axes[0];
     const i64 jump = std::max<i64>(1, ax.jump) * (pool.cells_in / ax.n) * static_cast<i64>(sizeof(T));

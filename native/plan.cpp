@@ -37,7 +37,8 @@ void Plan::run(char* const* arguments, double* seconds) const {
         if (!arena) throw std::bad_alloc();
     }
     std::vector<void*> own;
-    auto then = std::chrono::steady_clock::now();
+    using Clock = std::chrono::steady_clock;
+    auto then = seconds ? Clock::now() : Clock::time_point();
     for (const auto& [task, places] : steps_) {
         own.clear();
         for (int s : places) {
@@ -50,7 +51,7 @@ void Plan::run(char* const* arguments, double* seconds) const {
         }
         task.run(own.data());
         if (seconds) {
-            auto now = std::chrono::steady_clock::now();
+            auto now = Clock::now();
             *seconds++ = std::chrono::duration<double>(now - then).count();
             then = now;
         }

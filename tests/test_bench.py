@@ -74,15 +74,15 @@ def test_patterns_select() -> None:
     assert not select(pattern="no such case")
 
 
-def test_networks_are_four_at_two_batches_and_quick_ones_are_small() -> None:
-    assert [n.name for n in NETWORKS] == [
-        f"{model}/b{batch}" for model in ("lenet", "vgg11", "resnet18", "unet") for batch in (1, 32)
-    ]
+def test_networks_are_six_at_two_batches_and_quick_ones_are_small() -> None:
+    models = ("lenet", "vgg11", "resnet18", "unet", "mobilenet", "c3d")
+    assert [n.name for n in NETWORKS] == [f"{model}/b{batch}" for model in models for batch in (1, 32)]
     assert [n.name for n in select_networks(quick=True)] == ["lenet/b1", "unet/b1"]
     assert [n.name for n in select_networks("resnet18/b*")] == ["resnet18/b1", "resnet18/b32"]
     one, many = select_networks("resnet18")
     assert one.out == (1, 1000) and many.operations("forward") == 32 * one.operations("forward")
     assert round(one.operations("forward") / 2e9, 1) == 1.8  # the figure that everyone gives for ResNet-18
+    assert round(select_networks("mobilenet/b1")[0].operations("forward") / 2e6, -1) == 570  # and for MobileNet
 
 
 def test_the_counted_operations_are_those_of_the_program() -> None:

@@ -1160,3 +1160,26 @@ def test_boxes_show_themselves_in_a_notebook() -> None:
 def test_a_distance_is_not_negative() -> None:
     with pytest.raises(ln.ArgumentError, match=r"N4.*eps >= 0"):
         ln.Interval.around(np.zeros(2), -0.5)
+
+
+# ---- cells that nobody reads
+
+
+@every_float
+def test_cells_between_windows_of_one_cell_are_left_out(dtype: Any) -> None:
+    """The bounds are those of what is read, to the bit, and of every point of the box; a NaN between is nobody's."""
+    rng = np.random.default_rng(5)
+    x, w = rng.standard_normal((2, 3, 7, 6)).astype(dtype), rng.standard_normal((4, 3, 1, 2)).astype(dtype)
+    b = rng.standard_normal(4).astype(dtype)
+    box = ln.Interval(x - dtype(0.125), x + dtype(0.25))
+    read = ln.Interval(box.lo[:, :, ::3].copy(), box.hi[:, :, ::3].copy())
+    for options in ({}, {"dilation": (1, 2)}, {"padding": ((0, 0), (1, 0))}):
+        whole = ln.conv(box, w, b, stride=(3, 2), **options)
+        alone = ln.conv(read, w, b, stride=(1, 2), **options)
+        assert np.array_equal(whole.lo, alone.lo) and np.array_equal(whole.hi, alone.hi)
+        exactly = ln.conv(exact(x), exact(w), exact(b), stride=(3, 2), **options)
+        assert each(lambda y, lo, hi: lo <= y <= hi, exactly, exact(whole.lo), exact(whole.hi)).all()
+    padded = ln.conv(box, w, b, stride=(3, 2), padding=((1, 0), (0, 0)))  # whose first row reads nothing
+    assert np.array_equal(padded.lo[:, :, 0], np.broadcast_to(padded.lo[:1, :, 0, :1], padded.lo[:, :, 0].shape))
+    x[:, :, 1] = np.nan
+    assert not np.isnan(ln.conv(x, w, stride=(3, 2), arithmetic="interval").hi).any()

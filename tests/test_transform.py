@@ -316,3 +316,28 @@ def test_equinox_modules_are_structures_of_arguments() -> None:
     x = np.ones((1, 1, 5), np.float32)
     gradient = ln.grad(lambda m: ln.sum(ln.conv(x, m.weight, ln.reshape(m.bias, (2,)))))(layer)
     assert type(gradient) is type(layer) and np.asarray(gradient.weight).shape == (2, 1, 3)
+
+
+def test_the_fast_lane_of_jit_is_for_dense_arrays_like_those_before() -> None:
+    f = ln.jit(lambda x: ln.relu(x))
+    x = np.arange(-8, 8, dtype=np.float32).reshape(4, 4)
+    first = f(x)
+    assert list(f.lanes) == [((x.shape, x.dtype),)]
+    assert np.array_equal(f(x), first) and f(x) is not first
+    assert np.array_equal(f(x.T), first.T) and f(x.astype(np.float64)).dtype == np.float64
+    pooled = ln.jit(lambda x, beta: ln.smooth_max_pool(x, 2, beta=beta, spatial=1))
+    pooled(x, np.asarray(1, np.float32))
+    assert pooled.lanes
+    with pytest.raises(ln.LunetteError, match="S1"):  # in the words of the operator
+        pooled(x, np.asarray(0, np.float32))
+    assert not ln.jit(lambda x: x).lanes and np.array_equal(ln.jit(lambda x: x)(x), x)
+
+
+def test_jit_has_no_fast_lanes_where_it_must_tell_who_was_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lunette.graph.jit.MOST_PROGRAMS", 4)
+    f = ln.jit(lambda x: ln.relu(x))
+    for n in range(1, 7):
+        f(np.zeros(n, np.float32))
+        f(np.zeros(1, np.float32))
+        assert len(f.programs) <= 4 and len(f.lanes) <= 2
+    assert any(key[2] == (((1,), np.dtype(np.float32)),) for key in f.programs)  # used again and again

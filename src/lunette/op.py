@@ -271,6 +271,10 @@ class Op(ABC):
         """The arrays of which each term is a product of cells, one of each."""
         return cls.linear_in
 
+    def without_gaps(self, shapes: Shapes) -> tuple[tuple[slice, ...], Self] | None:
+        """The cells of x's space that it reads, and the operator on these alone; None: it reads all, or mixes them."""
+        return None
+
     def divisor_roundings(self, shapes: Shapes, dtype: np.dtype[Any]) -> int:
         """How often a number that terms are divided by is rounded: once if the dtype does not have it."""
         return 0

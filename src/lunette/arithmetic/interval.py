@@ -51,6 +51,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from math import inf, isfinite, prod
@@ -561,7 +562,39 @@ def _of_proofs(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: froz
 def _of_sums(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int]) -> Bounder | None:
     resolved = call.resolved
     terms = terms_of(resolved.op, resolved.shapes, prod(resolved.batch))
-    return None if terms is None or resolved.kernels.forward is None else _sums(call, terms, fixed)
+    if terms is None or resolved.kernels.forward is None:
+        return None
+    return _without_gaps(call, terms, fixed) or _sums(call, terms, fixed)
+
+
+def _without_gaps(call: Call, terms: int, fixed: frozenset[int]) -> Bounder | None:
+    """Of an operator that passes over cells, the bounds of what it reads: the others would cost as much as these."""
+    resolved, dtype = call.resolved, wide(call.dtype)
+    found = resolved.op.without_gaps(resolved.shapes)
+    if found is None or prod(resolved.out) == 0:
+        return None
+    cells, op = found
+    x = resolved.shapes[0]
+    assert x is not None
+    space = [len(range(n)[c]) for n, c in zip(x[1:], cells, strict=True)]
+    shapes = ((x[0], *space), *resolved.shapes[1:])
+    kernels = op.kernels(dtype, prod(resolved.batch), shapes)
+    closer = replace(call, resolved=replace(resolved, op=op, shapes=shapes, kernels=kernels), arrays=())
+    bounds = _sums(closer, terms, fixed)
+
+    where: Any = (..., *cells)
+
+    def read(end: Array) -> Array:
+        return np.ascontiguousarray(end[where])
+
+    def of_what_is_read(call: Call, boxes: Boxes) -> Interval | None:
+        box = boxes[0]
+        assert box is not None
+        low = read(box.lo)
+        high = low if box.lo is box.hi else read(box.hi)
+        return bounds(closer, [Interval.between(low, high), *boxes[1:]])
+
+    return of_what_is_read
 
 
 def _of_meaning(kind: type[Op], call: Call, options: tuple[Any, ...], fixed: frozenset[int]) -> Bounder:

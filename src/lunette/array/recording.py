@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lunette.array.foreign import dense, wide
-from lunette.array.resolved import RESOLVED, key_of, resolve_cached
+from lunette.array.resolved import RESOLVED, Kept, key_of, resolve_cached
 from lunette.number import Array
 from lunette.op import Op, Record, ResolvedOp
 from lunette.window import Shape
@@ -32,28 +32,30 @@ class Recorder:
     record: Record
     shape: Shape
     dtype: np.dtype[Any]
+    computed: np.dtype[Any]
+    """The dtype that is computed in."""
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """The value, and the record, which has its shape."""
         out = self.resolved.out
-        y, numbers = np.empty(out, wide(self.dtype)), np.empty(out, self.record.dtype)
+        y, numbers = np.empty(out, self.computed), np.empty(out, self.record.dtype)
         self.record.forward(dense(x), y, numbers)
         return self._rounded(y), numbers
 
     def jvp(self, numbers: Array, t: Array) -> Array:
         """The derivative in the direction of t."""
-        dy = np.empty(self.resolved.out, wide(self.dtype))
+        dy = np.empty(self.resolved.out, self.computed)
         self.record.jvp(numbers, dense(t), dy)
         return self._rounded(dy)
 
     def vjp(self, numbers: Array, g: Array) -> Array:
         """The cotangent of x, for that of the value."""
-        dx = np.empty(self.shape, wide(self.dtype))
+        dx = np.empty(self.shape, self.computed)
         self.record.vjp(numbers, dense(g), dx)
         return self._rounded(dx)
 
     def _rounded(self, y: Array) -> Array:
-        if y.dtype == self.dtype:
+        if self.computed is self.dtype:
             return y
         with np.errstate(over="ignore", under="ignore"):
             return y.astype(self.dtype)
@@ -72,4 +74,7 @@ def recorder_of(
     record = resolved.kernels.record
     if record is None or not (anyway or record.pays):
         return None
-    return Recorder(resolved, record, shape, dtype)
+    return RECORDERS.get(resolved) or RECORDERS.keep(resolved, Recorder(resolved, record, shape, dtype, wide(dtype)))
+
+
+RECORDERS: Kept[Recorder] = Kept()

@@ -21,7 +21,7 @@ class Toolbox(Protocol):
     """The operators of one library, channels first."""
 
     def weight(self, *shape: int) -> Any: ...
-    def conv(self, x: Any, w: Any, b: Any, stride: int = 1, padding: int = 0) -> Any: ...
+    def conv(self, x: Any, w: Any, b: Any, stride: int = 1, padding: int = 0, groups: int = 1) -> Any: ...
     def up(self, x: Any, w: Any, b: Any) -> Any: ...
     def max_pool(self, x: Any, kernel: int, stride: int, padding: int = 0) -> Any: ...
     def average(self, x: Any) -> Any: ...
@@ -45,7 +45,7 @@ class Recorder:
         self.shapes.append(shape)
         return shape
 
-    def conv(self, x: Shape, w: Shape, b: Any, stride: int = 1, padding: int = 0) -> Shape:
+    def conv(self, x: Shape, w: Shape, b: Any, stride: int = 1, padding: int = 0, groups: int = 1) -> Shape:
         y = (x[0], w[0], *((n + 2 * padding - k) // stride + 1 for n, k in zip(x[2:], w[2:], strict=True)))
         self.operations += 2 * prod(y) * prod(w[1:])
         return y
@@ -143,6 +143,33 @@ def unet(t: Toolbox, x: Any) -> Any:
     return t.conv(a, t.weight(2, 16, 1, 1), t.weight(2))
 
 
+def mobilenet(t: Toolbox, x: Any) -> Any:
+    """MobileNet for 224x224: depthwise 3x3 and 1x1 by turns; normalisation is a scale and a shift, as in ResNet-18."""
+
+    def layer(x: Any, before: int, width: int, kernel: int, stride: int, groups: int = 1) -> Any:
+        x = t.conv(x, t.weight(width, before // groups, kernel, kernel), None, stride, kernel // 2, groups)
+        return t.relu(t.scale_shift(x, t.weight(width), t.weight(width)))
+
+    x, before = layer(x, 3, 32, 3, 2), 32
+    strides = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
+    for width, stride in strides:
+        x = layer(x, before, before, 3, stride, groups=before)
+        x, before = layer(x, before, width, 1, 1), width
+    return t.linear(t.average(x), t.weight(1000, 1024), t.weight(1000))
+
+
+def c3d(t: Toolbox, x: Any) -> Any:
+    """A small C3D: 3x3x3 convolutions of 8 frames of 56x56."""
+    before = 3
+    for width in (32, "pool", 64, "pool", 128, 128, "pool"):
+        if isinstance(width, int):
+            x = t.relu(t.conv(x, t.weight(width, before, 3, 3, 3), t.weight(width), padding=1))
+            before = width
+        else:
+            x = t.max_pool(x, 2, 2)
+    return t.linear(t.average(x), t.weight(101, 128), t.weight(101))
+
+
 @dataclass(frozen=True)
 class Model:
     """A network and the size of one input."""
@@ -185,4 +212,6 @@ MODELS = (
     Model("vgg11", vgg11, (3, 32, 32), (3, 32, 32)),
     Model("resnet18", resnet18, (3, 224, 224), (3, 32, 32)),
     Model("unet", unet, (3, 64, 64), (3, 8, 8)),
+    Model("mobilenet", mobilenet, (3, 224, 224), (3, 32, 32)),
+    Model("c3d", c3d, (3, 8, 56, 56), (3, 8, 8, 8)),
 )

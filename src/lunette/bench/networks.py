@@ -30,7 +30,6 @@ class Network:
     """A model at one batch size."""
 
     op: ClassVar[str] = "network"
-    d: ClassVar[int] = 2
 
     model: Model
     batch: int
@@ -42,6 +41,10 @@ class Network:
         out, found = self.model.recorded(self.batch)
         object.__setattr__(self, "shapes", ((self.batch, *self.model.sample), *found.shapes))
         object.__setattr__(self, "out", out)
+
+    @property
+    def d(self) -> int:
+        return len(self.model.sample) - 1
 
     @property
     def name(self) -> str:
@@ -105,8 +108,8 @@ class Tools:
     def weight(self, *shape: int) -> Any:
         return next(self.weights)
 
-    def conv(self, x: Any, w: Any, b: Any, stride: int = 1, padding: int = 0) -> Any:
-        return ln.conv(x, w, b, stride=stride, padding=padding)
+    def conv(self, x: Any, w: Any, b: Any, stride: int = 1, padding: int = 0, groups: int = 1) -> Any:
+        return ln.conv(x, w, b, stride=stride, padding=padding, groups=groups)
 
     def up(self, x: Any, w: Any, b: Any) -> Any:
         return ln.conv_transpose(x, w, b, stride=2)

@@ -69,19 +69,19 @@ class Tools:
     def weight(self, *shape: int) -> Any:
         return next(self.weights)
 
-    def conv(self, x: Any, w: Any, b: Any, stride: int = 1, padding: int = 0) -> Any:
-        return _conv(self.jax.lax, _square(w.shape[2], stride, padding), 1)(x, w, b)
+    def conv(self, x: Any, w: Any, b: Any, stride: int = 1, padding: int = 0, groups: int = 1) -> Any:
+        return _conv(self.jax.lax, _cube(w.ndim - 2, w.shape[2], stride, padding), groups)(x, w, b)
 
     def up(self, x: Any, w: Any, b: Any) -> Any:
-        return _conv_transpose(self.jax.numpy, self.jax.lax, _square(w.shape[2], 2, 0), 1)(x, w, b)
+        return _conv_transpose(self.jax.numpy, self.jax.lax, _cube(w.ndim - 2, w.shape[2], 2, 0), 1)(x, w, b)
 
     def max_pool(self, x: Any, kernel: int, stride: int, padding: int = 0) -> Any:
-        pads = [(0, 0), (0, 0), (padding, padding), (padding, padding)]
-        lax = self.jax.lax
-        return lax.reduce_window(x, -np.inf, lax.max, (1, 1, kernel, kernel), (1, 1, stride, stride), pads)
+        lax, d = self.jax.lax, x.ndim - 2
+        pads = [(0, 0), (0, 0), *((padding, padding),) * d]
+        return lax.reduce_window(x, -np.inf, lax.max, (1, 1, *(kernel,) * d), (1, 1, *(stride,) * d), pads)
 
     def average(self, x: Any) -> Any:
-        return self.jax.numpy.mean(x, (2, 3))
+        return self.jax.numpy.mean(x, tuple(range(2, x.ndim)))
 
     def relu(self, x: Any) -> Any:
         return self.jax.nn.relu(x)
@@ -102,10 +102,9 @@ class Tools:
         return x * scale.reshape(-1, 1, 1) + shift.reshape(-1, 1, 1)
 
 
-def _square(kernel: int, stride: int, padding: int) -> Numbers:
-    """A window that is the same along both axes."""
-    pad = (padding, padding)
-    return Numbers((kernel, kernel), (stride, stride), (1, 1), pad, pad, (0, 0))
+def _cube(d: int, kernel: int, stride: int, padding: int) -> Numbers:
+    """A window that is the same along all axes."""
+    return Numbers((kernel,) * d, (stride,) * d, (1,) * d, (padding,) * d, (padding,) * d, (0,) * d)
 
 
 def _read(value: Any) -> list[Any]:

@@ -45,7 +45,7 @@ def network_model(problem: NetworkProblem, feed: Feed) -> bytes:
         raise Absent(INFERENCE)
     onnx = importlib.import_module("onnx")
     helper, network = onnx.helper, problem.network
-    tools = Tools(iter(feed.weights))
+    tools = Tools(iter(feed.weights), network.d)
     last = network.model.run(tools, "x")
     tools.node("Identity", [last], "y")
     float32 = onnx.TensorProto.FLOAT
@@ -60,12 +60,12 @@ def network_model(problem: NetworkProblem, feed: Feed) -> bytes:
 
 
 class Tools:
-    """ONNX's operators: values are names; nodes and initializers are collected."""
+    """ONNX's operators with `d` spatial axes: values are names; nodes and initializers are collected."""
 
-    def __init__(self, weights: Iterator[Array]) -> None:
+    def __init__(self, weights: Iterator[Array], d: int) -> None:
         onnx = importlib.import_module("onnx")
         self.helper, self.numpy_helper = onnx.helper, importlib.import_module("onnx.numpy_helper")
-        self.weights = weights
+        self.weights, self.d = weights, d
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
         self.widths: dict[str, int] = {}
@@ -85,14 +85,16 @@ class Tools:
     def weight(self, *shape: int) -> str:
         return self.constant(next(self.weights))
 
-    def conv(self, x: str, w: str, b: str | None, stride: int = 1, padding: int = 0) -> str:
-        return self.node("Conv", [x, w, b], strides=[stride] * 2, pads=[padding] * 4)
+    def conv(self, x: str, w: str, b: str | None, stride: int = 1, padding: int = 0, groups: int = 1) -> str:
+        d = self.d
+        return self.node("Conv", [x, w, b], strides=[stride] * d, pads=[padding] * 2 * d, group=groups)
 
     def up(self, x: str, w: str, b: str | None) -> str:
-        return self.node("ConvTranspose", [x, w, b], strides=[2, 2])
+        return self.node("ConvTranspose", [x, w, b], strides=[2] * self.d)
 
     def max_pool(self, x: str, kernel: int, stride: int, padding: int = 0) -> str:
-        return self.node("MaxPool", [x], kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[padding] * 4)
+        d = self.d
+        return self.node("MaxPool", [x], kernel_shape=[kernel] * d, strides=[stride] * d, pads=[padding] * 2 * d)
 
     def average(self, x: str) -> str:
         return self.flatten(self.node("GlobalAveragePool", [x]))

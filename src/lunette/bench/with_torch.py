@@ -186,17 +186,17 @@ class Tools:
     def weight(self, *shape: int) -> Any:
         return next(self.weights)
 
-    def conv(self, x: Any, w: Any, b: Any, stride: int = 1, padding: int = 0) -> Any:
-        return self.F.conv2d(x, w, b, stride, padding)
+    def conv(self, x: Any, w: Any, b: Any, stride: int = 1, padding: int = 0, groups: int = 1) -> Any:
+        return getattr(self.F, f"conv{x.ndim - 2}d")(x, w, b, stride, padding, 1, groups)
 
     def up(self, x: Any, w: Any, b: Any) -> Any:
         return self.F.conv_transpose2d(x, w, b, 2)
 
     def max_pool(self, x: Any, kernel: int, stride: int, padding: int = 0) -> Any:
-        return self.F.max_pool2d(x, kernel, stride, padding)
+        return getattr(self.F, f"max_pool{x.ndim - 2}d")(x, kernel, stride, padding)
 
     def average(self, x: Any) -> Any:
-        return x.mean((2, 3))
+        return x.mean(tuple(range(2, x.ndim)))
 
     def relu(self, x: Any) -> Any:
         return self.F.relu(x)

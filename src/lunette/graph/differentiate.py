@@ -32,7 +32,6 @@ from lunette.graph.value import Value, levels
 from lunette.graph.walk import reverse
 from lunette.number import OBJECT, Array, Interval, is_real
 from lunette.op import JVP, VJP, Op, apply
-from lunette.ops import MaxPool
 from lunette.ops.binary import add
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import shape_of
@@ -208,7 +207,7 @@ class ReverseTracer(Tracer):
             values.append(o.value if mine else o)
             sources.append(o.at if mine else None)
         winners = None
-        recorder = _recorder(kind, values[0], options) if arithmetic == "fast" and issubclass(kind, MaxPool) else None
+        recorder = _recorder(kind, values[0], options) if kind.has_indices and arithmetic == "fast" else None
         if recorder is None:
             y = apply(kind, values, arithmetic, *options)
         else:
@@ -224,7 +223,7 @@ class ReverseTracer(Tracer):
         return (boxed, *index) if index else boxed
 
 
-def _recorder(kind: type[MaxPool], x: Any, options: tuple[Any, ...]) -> Recorder | None:
+def _recorder(kind: type[Op], x: Any, options: tuple[Any, ...]) -> Recorder | None:
     """What keeps the winners of a pool for the way back, instead of finding them anew in x; None: nothing can."""
     if type(x) is not np.ndarray or x.dtype not in FLOAT or not (x.flags.c_contiguous and x.flags.aligned):
         return None

@@ -127,6 +127,7 @@ class Jitted(Generic[P, R]):
         self.f: Callable[..., R] = f  # called with tracers, too
         self.debug = debug
         self.programs: OrderedDict[Any, _Compiled | None] = OrderedDict()
+        self.lanes: dict[Any, Callable[..., Any]] = {}  # of the programs that take NumPy arrays as they are
         self.numbered: set[Any] = set()
         self.methods: dict[int, tuple[weakref.ref[Any], Jitted[..., R]]] = {}
         update_wrapper(self, f, updated=())
@@ -150,6 +151,16 @@ class Jitted(Generic[P, R]):
         return self.methods[id(owner)][1]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.lanes and not kwargs:
+            lane = self.lanes.get(tuple([(v.shape, v.dtype) if type(v) is np.ndarray else None for v in args]))
+            if lane is not None:
+                try:
+                    return cast("R", lane(*args))
+                except ValueError:  # arrays that are not dense, or values that are refused, which the long way tells
+                    pass
+        return self._call(args, kwargs)
+
+    def _call(self, args: Any, kwargs: Any) -> R:
         leaves, tree = flat((*args, kwargs) if kwargs else args, none_is_leaf=False)
         facts: list[Any] = []
         arrays: list[Any] = []
@@ -177,6 +188,12 @@ class Jitted(Generic[P, R]):
             programs[key] = known
             if len(programs) > MOST_PROGRAMS:
                 programs.popitem(last=False)
+            if len(programs) > MOST_PROGRAMS // 2:
+                self.lanes.clear()  # which do not tell who was used last
+            elif known is not None and tree is None and not kwargs and known[1] is None:
+                program = known[0]
+                if [(n.shape, n.dtype) for n in program.graph.inputs] == facts and (lane := program.lane()) is not None:
+                    self.lanes[key[2]] = lane
         elif len(programs) > MOST_PROGRAMS // 2:  # before, nothing will be dropped soon
             with suppress(KeyError):  # another thread may have dropped it
                 programs.move_to_end(key)

@@ -75,6 +75,7 @@ class Stats:
         return f"<div>{inset(('', 'share', 'time', 'GFLOP/s', 'step'), rows)}{words}</div>"
 
 
+_empty = np.empty
 ELSEWHERE: dict[str, Callable[[Any], Callable[..., Any]]] = {}
 """What makes functions of other frameworks of a program, by the framework. The bridges are above: lunette fills it."""
 
@@ -147,6 +148,8 @@ class Program:
                 earlier[root] = len(self._outputs)
                 self._outputs.append((n, None))
                 argument(root, True)
+        self._results = [(n.shape, n.dtype) for n, _ in self._outputs]
+        self._copies = any(source is not None for _, source in self._outputs)
         memory = place(steps, arguments)
         with error_context("Graph.compile"):
             allocate((memory.arena,), np.dtype(np.int8), "an arena of intermediate results")
@@ -163,8 +166,9 @@ class Program:
         arrays, kind = self._take(inputs, named)
         if self.debug:
             self._step_by_step(arrays, refuse_nan)
-        results = self._run(arrays)
-        given = [from_numpy(r, kind) for r in results]
+        given = self._run(arrays)
+        if kind != "numpy":
+            given = [from_numpy(r, kind) for r in given]
         return given[0] if len(given) == 1 else tuple(given)
 
     def run(self, /, *inputs: Any, arithmetic: Arithmetic = "fast", **named: Any) -> Any:
@@ -286,19 +290,40 @@ class Program:
         return arrays, kinds[0] if kinds else "numpy"
 
     def _run(self, arrays: Sequence[Array], seconds: Array | None = None) -> list[Array]:
-        results = [np.empty(n.shape, n.dtype) for n, _ in self._outputs]
-        made = [y for y, (_, source) in zip(results, self._outputs, strict=True) if source is None]
+        results = [_empty(shape, dtype) for shape, dtype in self._results]
+        made = results
+        if self._copies:
+            made = [y for y, (_, source) in zip(results, self._outputs, strict=True) if source is None]
         try:
-            self._plan.run(*arrays, *self._constants, *made, seconds=seconds)
+            if seconds is None:
+                self._plan.run(*arrays, *self._constants, *made)
+            else:
+                self._plan.run(*arrays, *self._constants, *made, seconds=seconds)
         except ValueError as error:  # a value that a kernel refuses: a label out of range, a beta of zero
             self._step_by_step(arrays, lambda *_: None)  # the operator says it in its own words
             hint = "The operator's own rules say which."
             raise ArgumentError("G9", "values that the operators take", str(error), hint, who="Program") from error
-        for y, (n, source) in zip(results, self._outputs, strict=True):
+        for y, (n, source) in zip(results, self._outputs, strict=True) if self._copies else ():
             if source is not None:  # a constant, an input (counted from the end) or an earlier output
                 both = (*results, *arrays)
                 y[...] = (both[source] if isinstance(source, int) else source).reshape(n.shape)
         return results
+
+    def lane(self) -> Callable[..., Array] | None:
+        """The shortest way to the one output, for NumPy arrays like the inputs; a ValueError has to be looked into.
+
+        None where there is more to do than to run the plan.
+        """
+        if self.debug or self._copies or len(self._results) != 1:
+            return None
+        run, constants, (shape, dtype) = self._plan.run, self._constants, self._results[0]
+
+        def lane(*arrays: Array) -> Array:
+            y: Array = _empty(shape, dtype)
+            run(*arrays, *constants, y)
+            return y
+
+        return lane
 
     def _step_by_step(self, arrays: Sequence[Array], look: Callable[[type[Op], list[Any], Any, str], None]) -> None:
         """Every operator of the graph by itself, and a look at what it makes."""

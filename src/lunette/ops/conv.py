@@ -16,7 +16,7 @@ No channel or no tap at all leaves the bias.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any, ClassVar, Self
 
@@ -176,6 +176,17 @@ class Conv(Windowed):
         x, w, b = shapes
         assert x is not None and w is not None
         return x[0] // self.groups * self.taps_of_an_output(x) + (b is not None)
+
+    def without_gaps(self, shapes: Shapes) -> tuple[tuple[slice, ...], Self] | None:
+        axes: Any = self.window.axes
+        strides = [a.stride if a.kernel == 1 and a.lo == a.hi == 0 else 1 for a in axes]
+        if self.windows != "sliding" or all(s == 1 for s in strides):
+            return None
+        read = tuple(
+            slice(None) if s == 1 else slice(0, m * s, s) for s, m in zip(strides, self.shape(*shapes)[1:], strict=True)
+        )
+        closer = [a if s == 1 else replace(a, stride=1) for a, s in zip(axes, strides, strict=True)]
+        return read, replace(self, window=Window(tuple(closer)))
 
     def terms_back(self, shapes: Shapes, wrt: int) -> int:
         """The same for the VJP in array number `wrt`, of one sample."""

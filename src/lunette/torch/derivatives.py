@@ -28,7 +28,7 @@ from lunette.ops.power import Power
 from lunette.ops.unary import Abs, Neg
 from lunette.torch.operators import OPERATORS, Operator, is_watched, needs_gradient, setting_of, text_of
 from lunette.torch.tensors import array_of, tensor_of
-from lunette.window import Shape, per_axis
+from lunette.window import Shape
 
 BETWEEN: Final[Mapping[type[Op], Callable[..., torch.Tensor]]] = {
     Add: torch.add,
@@ -101,23 +101,13 @@ class Winners:
 
 
 def winners(operator: Operator, arguments: Sequence[Any]) -> Winners | None:
-    """Of a max pool that keeps them, where that is faster: windows that overlap are sooner looked through again."""
+    """Of a max pool that keeps them, where that is faster than looking for them again."""
     kind = operator.kind
     if _recorder_of is None or operator.indices or kind is not MaxPool or is_watched():
         return None
     setting, x = setting_of(kind, arguments[-1]), array_of(arguments[0])
-    if not _apart(setting.options):
-        return None
     recorder = _recorder_of(kind, x.shape, x.dtype, setting.options) if setting.arithmetic == "fast" else None
     return None if recorder is None else Winners(tensor_of((made := recorder.forward(x))[0]), recorder, made[1])
-
-
-def _apart(options: Sequence[Any]) -> bool:
-    """Whether windows have no cell in common."""
-    kernel, stride, _, dilation, *_ = options
-    d = len(kernel)
-    steps = zip(kernel, per_axis("stride", kernel if stride is None else stride, d), strict=True)
-    return all(s >= (k - 1) * r + 1 for (k, s), r in zip(steps, per_axis("dilation", dilation, d), strict=True))
 
 
 _recorder_of: Any = getattr(lunette.array, "recorder_of", None)
