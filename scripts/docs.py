@@ -50,8 +50,6 @@ def write(folder: Path) -> None:
             shutil.copy(page, target)
     pictures = folder / "pictures"
     pictures.mkdir(parents=True, exist_ok=True)
-    start = ln.explain("avg_pool", (5, 5), kernel=3, stride=2, padding=1)
-    (pictures / "window.svg").write_text(start.to_svg(900), encoding="utf-8")
     (folder / "reference.md").write_text("\n".join(reference()), encoding="utf-8")
     (folder / "gallery.md").write_text("\n".join(gallery(pictures)), encoding="utf-8")
     (folder / "decisions.md").write_text("\n".join(decisions(folder)), encoding="utf-8")

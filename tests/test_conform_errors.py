@@ -17,10 +17,10 @@ from lunette.conform.backends.lunette import Lunette
 from lunette.conform.cluster import Cluster, remote
 from lunette.conform.known import read
 from lunette.conform.module import as_module
-from lunette.conform.report.words import VERSION
 from lunette.conform.result import Batch
 from lunette.conform.run import run
 from lunette.conform.worker import Nursery
+from lunette.version import VERSION
 
 BATCH = Batch("none", "max_pool", 0, 0, 1)
 

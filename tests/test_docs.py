@@ -8,8 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from typer.testing import CliRunner
 
 import lunette as ln
+from lunette.cli import app
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,6 +30,20 @@ def source(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     maker.write(folder)
     return folder
+
+
+def test_the_readme_is_short_and_its_picture_is_what_its_command_draws(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120 and "pip install ." in "".join(text.splitlines()[:12])
+    (command,) = re.findall(r"`lunette (explain .*) --svg docs/window.svg`", text)
+    assert CliRunner().invoke(app, [*command.split(), "--svg", str(tmp_path / "window.svg")]).exit_code == 0
+    assert (tmp_path / "window.svg").read_bytes() == (ROOT / "docs" / "window.svg").read_bytes()
+
+
+def test_links_of_the_readme_lead_to_files() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"):
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert link.startswith("https://") or (page.parent / link).exists(), (page.name, link)
 
 
 def test_every_public_function_is_in_the_reference(source: Path) -> None:

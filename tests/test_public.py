@@ -6,6 +6,8 @@ import ast
 import doctest
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -78,7 +80,7 @@ def test_operators_share_their_arguments() -> None:
 
 
 ORDER = [
-    "core errors workers",
+    "core errors version workers",
     "rules window",
     "number",
     "outward taps",
@@ -157,6 +159,14 @@ def test_imports_point_one_way() -> None:
             assert there in rank, f"{here} imports {there}, which belongs to a later layer"
             allowed = rank[there] < rank[here] or (here == there and here in PACKAGES)
             assert allowed, f"{path.name} imports {there}"
+
+
+def test_importing_lunette_loads_neither_its_command_line_nor_a_framework() -> None:
+    code = "import sys, lunette; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
+    ).stdout
+    assert not set(loaded.split()) & {"typer", "click", "rich", "torch", "jax", "onnx", "hypothesis", "pytest"}
 
 
 def test_no_file_has_a_name_that_says_nothing() -> None:

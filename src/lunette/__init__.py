@@ -8,7 +8,6 @@ executable specification in `ln.spec`. Every operator has `<name>_jvp` and `<nam
 """
 
 import typing as _typing
-from importlib.metadata import version as _version
 
 from lunette import arithmetic as _arithmetic  # noqa: F401 (it registers the arithmetics)
 from lunette import ops as _ops
@@ -103,13 +102,14 @@ from lunette.threads import set_num_threads as set_num_threads
 from lunette.verify.property import Property as Property
 from lunette.verify.result import Verdict as Verdict
 from lunette.verify.verify import verify as verify
+from lunette.version import VERSION as _VERSION
 
 if _typing.TYPE_CHECKING:
     from lunette.conform.run import conform as conform
 else:  # the package is callable, and what it calls is imported then
     from lunette import conform as conform
 
-__version__ = _version("lunette")
+__version__ = _VERSION
 
 
 def from_torch(module: _typing.Any, *examples: _typing.Any, weights: str = "constants", train: bool = False) -> Graph:

@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from lunette.graph.graph import Graph
 from lunette.graph.jit import trace
 from lunette.graph.program import Program
 from lunette.number import Array, Interval
+from lunette.version import VERSION
 
 
 class CertificateError(LunetteError, ValueError):
@@ -214,7 +214,7 @@ def certificate_of(
     except checker.Refused as error:
         hint = "The bounds hold; there is no certificate of them."
         raise CertificateError("CE4", str(error), "this network", hint) from error
-    return Certificate(write(net, [case], semantics, f"lunette {version('lunette')}, {method}"))
+    return Certificate(write(net, [case], semantics, f"lunette {VERSION}, {method}"))
 
 
 def _wanted(net: checker.Network, cases: Any, property: Any, boxes: Sequence[Any]) -> list[tuple[Any, Any]]:

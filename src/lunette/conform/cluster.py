@@ -23,8 +23,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from lunette.conform.report.words import VERSION
 from lunette.errors import ArgumentError
+from lunette.version import VERSION
 
 WAIT = 30
 """Seconds until a scheduler has to answer, and to have its first worker."""

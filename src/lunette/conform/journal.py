@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lunette.conform.backends import Backend
-from lunette.conform.report.words import VERSION
 from lunette.conform.result import Batch, BatchResult
 from lunette.errors import ArgumentError, shown
+from lunette.version import VERSION
 
 MARK = '{"lunette conform journal": '
 """How every journal begins."""

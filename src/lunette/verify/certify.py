@@ -19,7 +19,6 @@ from lunette.certificate.certificate import Certificate
 from lunette.certificate.check import ZERO, Refused, Region
 from lunette.certificate.format import SLOPES, Branch, Case, Cut, Forward, Inequality, Proof, Tighten, Winner, write
 from lunette.certificate.produce import box_of, network_of, region_of, with_zero
-from lunette.conform.report.words import VERSION
 from lunette.graph.graph import Graph
 from lunette.lines import Greatest, Kink
 from lunette.number import Array
@@ -32,6 +31,7 @@ from lunette.relax.step import Relaxed
 from lunette.verify.leaves import Leaf, Walks
 from lunette.verify.question import Room
 from lunette.verify.search import Tree
+from lunette.version import VERSION
 
 Slopes = dict[int, dict[int, list[int]]]
 

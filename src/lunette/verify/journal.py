@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from lunette.conform.report.words import VERSION
 from lunette.errors import ArgumentError, shown
+from lunette.version import VERSION
 
 NAME: Final = "lunette verify journal"
 

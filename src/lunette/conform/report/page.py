@@ -10,7 +10,6 @@ from lunette.conform.case import Case
 from lunette.conform.report.plots import error_plots, heat_map, text, verdict_bars
 from lunette.conform.report.words import (
     MEANINGS,
-    VERSION,
     clean,
     configuration,
     count,
@@ -26,6 +25,7 @@ from lunette.conform.result import GRAVITY, SHOWN, Finding, Report, Verdict, gra
 from lunette.errors import LunetteError
 from lunette.explain import explain
 from lunette.page import Section, inline, page, table
+from lunette.version import VERSION
 
 STYLE: Final = """
 nav{display:flex;flex-wrap:wrap;gap:8px;margin:0 0 6px}

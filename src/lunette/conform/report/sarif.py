@@ -8,8 +8,9 @@ from pathlib import PurePath
 from typing import Any, Final
 from urllib.parse import quote
 
-from lunette.conform.report.words import VERSION, clean, configuration, count, keys, told
+from lunette.conform.report.words import clean, configuration, count, keys, told
 from lunette.conform.result import Finding, Report
+from lunette.version import VERSION
 
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 Place = tuple[str, int]

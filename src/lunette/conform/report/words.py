@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any, Final
 
 from lunette.conform.case import Case
@@ -29,7 +28,6 @@ MEANINGS: Final[Mapping[Verdict, str]] = {
     Verdict.UNSUPPORTED: "not asked: the backend does not have it",
     Verdict.DECLINED: "no bounds but an error, which claims nothing",
 }
-VERSION: Final = version("lunette")
 """Of lunette: who wrote the report."""
 GOOD: Final = (Verdict.EQUAL, Verdict.WITHIN)
 
