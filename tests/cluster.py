@@ -86,7 +86,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 class Killing:
     """A cluster that loses its first worker when half of the results are there."""
 
-    pool: Cluster
+    pool: Cluster[Batch, BatchResult]
     victim: subprocess.Popen[bytes]
 
     def map(self, batches: Sequence[Batch]) -> Iterator[BatchResult]:

@@ -182,7 +182,7 @@ def _many(
     if journal is not None and journal.told:
         out.print(journal.told, highlight=False)
     left = [i for i in asked if i.key not in done]
-    results: Iterator[dict[str, Any]] = (
+    coming: Iterator[dict[str, Any]] = (
         as_they_come(many.run_instance, left, jobs)  # threads that only wait for processes
         if scheduler is None
         else Cluster(scheduler, many.run_instance).map(left)
@@ -191,7 +191,7 @@ def _many(
     with Bar() as bar:
         bar("instances", len(done), len(asked))
         try:
-            for result in results:
+            for result in coming:
                 kept = many.keep_files(result, certificates)
                 if journal is not None:
                     journal.add(kept)
