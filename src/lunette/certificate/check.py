@@ -114,7 +114,8 @@ def windows(axes: list[Any], space: Shape) -> list[Any]:  # all axes together, w
 # ---- what the lines of a graph compute
 @cache
 def beside(name: str) -> dict[str, Any]:  # what a file in the folder of this one defines
-    return runpy.run_path(str(Path(__file__).with_name(name)))
+    need((path := Path(__file__).with_name(name)).exists(), f"{name} beside check.py")
+    return runpy.run_path(str(path))
 class Array(NamedTuple):  # what a line is: cells of nodes; operators that only move cells make no nodes
     shape: Shape
     taps: list[Tap]
@@ -590,9 +591,9 @@ def main(graph: str, certificate: str, spec: str | None = None) -> int:
         ask = beside("vnnlib.py") if spec else {}
         need(not spec or ask["proves"](cases, ask["claims_of"](Path(spec).read_text(), net)), "a proof of that")
     except Exception as error:  # whatever goes wrong, nothing is proven
-        print(f"refused: needs {error}" if isinstance(error, Refused) else f"refused: {error!r:.200}")
+        print(f"refused: {'needs' if isinstance(error, Refused) else type(error).__name__ + ':'} {error!s:.200}")
         return 1
     print(f"{'proven' if spec else cases}, semantics {semantics}, grade {net.grade}, graph {net.digest}")
     return 0 if spec else 3
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]) if len(sys.argv) in (3, 4) else __doc__)

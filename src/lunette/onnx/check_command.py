@@ -42,4 +42,6 @@ def check_command(
     if spec is None:
         out.print(str(found.statement), markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(3)
-    out.print(f"proven ({found.grade}): no input satisfies {spec}", markup=False, highlight=False, soft_wrap=True)
+    assert found.statement is not None
+    told = f"proven ({found.grade}, semantics {found.statement.semantics}): no input satisfies {spec}"
+    out.print(told, markup=False, highlight=False, soft_wrap=True)

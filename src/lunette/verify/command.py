@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,8 @@ def verify_command(
     memory: Annotated[int, typer.Option(min=0, help="bytes of what is computed at once")] = 2**30,
     certificate: Annotated[Path | None, typer.Option(help="where the certificate of a proof goes")] = None,
     counterexample: Annotated[
-        Path | None, typer.Option(help="where a counterexample goes: .npy, and .txt beside it as VNN-COMP has it")
+        Path | None,
+        typer.Option(help="where a counterexample goes (else SPEC-counterexample): .npy, and .txt as VNN-COMP has it"),
     ] = None,
     json: Annotated[Path | None, typer.Option(help="write the verdict, or the results, here")] = None,
     html: Annotated[Path | None, typer.Option(help="write a page to look at here; it needs no network")] = None,
@@ -96,6 +98,9 @@ def _one(
 
     graph, note = read_network(network, shape)
     property = Property.load(spec)
+    for path in files:  # before the work, not after it
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
     with Bar() as bar:
         v = verify(graph, None, property, timeout=timeout, memory=memory, progress=bar, **options)
     certificate, counterexample, json, html = files
@@ -123,8 +128,8 @@ def _print(v: Any, note: str) -> None:
     facts = [
         ("semantics", v.semantics),
         ("seconds", f"{v.seconds:.2f} ({', '.join(f'{k} {s:.2f}' for k, s in v.phases.items())})"),
-        ("proven margin", f"{v.bound:.9g}"),
-        ("least margin found", f"{v.found:.9g}"),
+        ("proven margin", f"{v.bound:.9g}" if isfinite(v.bound) else ""),
+        ("least margin found", f"{v.found:.9g}" if isfinite(v.found) else ""),
         ("leaves", str(v.leaves) if v.leaves else ""),
         *(("note", n) for n in (*v.notes, note)),
     ]
