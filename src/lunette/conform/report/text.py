@@ -120,20 +120,22 @@ def _verdicts(verdicts: Mapping[str, int]) -> str:
     return ", ".join(f"{verdicts[v]:,} {v}" for v in Verdict if verdicts.get(v))
 
 
-def backends(reports: Sequence[Report]) -> Table:
-    """Several backends at a glance: a row each, with its most frequent finding."""
+def backends(reports: Sequence[Report]) -> Group:
+    """Several backends at a glance: a row each, and below the most frequent finding of each."""
     table = Table(title="Conformance of what is installed here", title_justify="left")
-    for name in ("backend", "asked", "agree", *GRAVITY, "findings", "known", "seconds"):
-        table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
-    table.add_column("for example", overflow="fold")
+    for name in ("backend", "asked", "agree", *GRAVITY, "new", "known", "seconds"):
+        table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=name != "backend")
     for r in reports:
         cells = list(_cells(r.verdicts))
         new = Text(str(len(r.unexplained)), style="red" if r.unexplained else "green")
-        first = next(iter(r.findings), None)
-        example = "" if first is None else f"{first.op} {configuration(first.case)}: {first.kind}"
         known = str(len(r.findings) - len(r.unexplained))
-        table.add_row(who(r), *cells, new, known, f"{r.seconds:.1f}", Text(clean(example)))
-    return table
+        table.add_row(who(r), *cells, new, known, f"{r.seconds:.1f}")
+    examples = [
+        Text(clean(f"{r.backend}: {first.kind}, {first.op} {configuration(first.case)}"), style="dim")
+        for r in reports
+        for first in r.findings[:1]
+    ]
+    return Group(table, *examples)
 
 
 def accuracy(report: Report) -> Iterator[RenderableType]:
