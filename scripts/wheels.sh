@@ -18,7 +18,7 @@ for python in "$@"; do
         echo "$python: compiling for every instruction set"
         "$python" -m venv "$where/make-$version"
         "$where/make-$version/bin/python" -m pip wheel --no-deps --wheel-dir "$where/$tag" \
-            -C cmake.define.LUNETTE_SETS='avx2;avx512' dist/*.tar.gz > "$where/$tag.log" 2>&1 ||
+            --config-settings cmake.define.LUNETTE_SETS='avx2;avx512' dist/*.tar.gz > "$where/$tag.log" 2>&1 ||
             { tail -40 "$where/$tag.log"; exit 1; }
         auditwheel repair --wheel-dir dist "$where/$tag"/*.whl > "$where/$tag-repair.log" 2>&1 ||
             { cat "$where/$tag-repair.log"; exit 1; }
