@@ -262,6 +262,24 @@ def test_check_alone_without_lunette(tmp_path: Path) -> None:
     assert run("net.json", "net.json") == 1
 
 
+def test_the_checker_tells_what_it_misses(tmp_path: Path) -> None:
+    """A copy without the files beside it, and a call without arguments."""
+    graph, box = tiny(1)
+    graph.save(tmp_path / "net.json")
+    ln.bounds(graph, box).certificate().save(tmp_path / "certificate")
+    (tmp_path / "check.py").write_bytes(CHECKER.read_bytes())
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-I", "check.py", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    assert run("net.json", "certificate").returncode == 3
+    assert "needs vnnlib.py beside check.py" in run("net.json", "certificate", "any.vnnlib").stdout
+    assert "nowhere.json" in run("nowhere.json", "certificate").stdout
+    done = run()
+    assert done.returncode == 1 and "GRAPH CERTIFICATE [SPEC]" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_the_command(tmp_path: Path) -> None:
     graph, box = tiny(1)
     graph.save(tmp_path / "net.json")

@@ -76,6 +76,17 @@ def test_one_property(folder: Path, tmp_path: Path) -> None:
     assert "counterexample" in page
 
 
+def test_folders_of_results_are_made(folder: Path, tmp_path: Path) -> None:
+    """A proof is not lost for want of a place to put it; and the checker says which statement it is of."""
+    for semantics in ("real", "float"):
+        kept = tmp_path / semantics / "new" / "c"
+        done = lunette(folder / "net.json", folder / "good.vnnlib", "--certificate", kept, "--semantics", semantics)
+        assert done.exit_code == 0 and kept.exists(), done.output
+        words = ["check", str(folder / "net.json"), str(kept), "--spec", str(folder / "good.vnnlib")]
+        told = CliRunner().invoke(app, words)
+        assert told.exit_code == 0 and f"semantics {semantics}" in told.output
+
+
 def test_exit_statuses_of_what_is_not_decided(folder: Path) -> None:
     assert lunette(folder / "net.json", folder / "good.vnnlib", "--method", "attack").exit_code == 3
     for words in (
