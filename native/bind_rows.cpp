@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "relax.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -31,7 +30,7 @@ void bind_rows(nb::module_& m) {
         const i64 table = product({own ? rows : 1, channels, p.plane()});
         return task({in<double>(product({rows, channels, p.cells()})), maybe(in<i64>(product({rows, p.d}))), in<double>(table),
                      in<double>(table), out<double>(rows)}, [=](Args a) {
-            weigh_rows(p, own, a[0], a[1], a[2], a[3], a[4]);
+            kernels().rows.weigh(p, own, a[0], a[1], a[2], a[3], a[4]);
         });
     }, "rows"_a, "channels"_a, "size"_a, "space"_a, "own"_a, "(a, origin, low, high, y)");
     m.def("pull_rows", [](i64 rows, i64 channels, const Sizes& size, const Sizes& space, const Sizes& behind,
@@ -48,7 +47,7 @@ void bind_rows(nb::module_& m) {
         return task({in<double>(product({rows, channels, p.cells()})), maybe(in<i64>(origins)), in<double>(table),
                      in<double>(table), out<double>(product({rows, channels, product(behind)})), maybe(in<i64>(origins))},
                     [=](Args a) {
-            pull_rows(p, to, own, a[0], a[1], a[2], a[3], a[4], a[5]);
+            kernels().rows.pull(p, to, own, a[0], a[1], a[2], a[3], a[4], a[5]);
         });
     }, "rows"_a, "channels"_a, "size"_a, "space"_a, "behind"_a, "space_behind"_a, "stride"_a, "offsets"_a, "own"_a,
        "(a, origin, low, high, g, g_origin)");

@@ -5,9 +5,20 @@
 // the weights. No cell is padded, so no product is made that does not count.
 #pragma once
 #include "gather.hpp"
+#include "rearrange.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
+
+// Whether every cell of dx is reached by one tap of one cell of g.
+inline bool side_by_side(const Conv& c) {
+    bool all = true;
+    for (i64 a = 0; a < c.rank; ++a) {
+        const ConvAxis& x = c.axes[a];
+        all &= x.kernel == x.stride && x.dilation == 1 && x.lo == 0 && x.n == x.m * x.stride;
+    }
+    return all;
+}
 
 struct Columns {
     const ConvAxis* axes;
@@ -20,6 +31,7 @@ struct Columns {
     List<Hop> hops;  // in the order of g's lines
     List<i64> first_hop;
     List<bool> unseen;  // cells of dx that no tap reaches, if any
+    bool tiles;         // whether taps are side by side
 
     const ConvAxis& last() const { return axes[d - 1]; }
 
@@ -29,7 +41,8 @@ struct Columns {
           groups(c.groups),
           batch(c.batch),
           rows(c.cin / c.groups),
-          channels(c.cout / c.groups) {
+          channels(c.cout / c.groups),
+          tiles(side_by_side(c)) {
         for (i64 a = 0; a < d; ++a) n *= axes[a].n, m *= axes[a].m, kernel *= axes[a].kernel;
         length = last().m, lines = m / length, taps = last().kernel, outer_taps = kernel / taps;
         for (i64 l = 0; l < lines; ++l) {
@@ -80,8 +93,9 @@ inline bool by_columns(const Conv& c) {
         const ConvAxis& x = c.axes[a];
         residues *= least(x.stride, x.n), kernel *= x.kernel, cells *= x.m, n *= x.n;
     }
-    i64 rows = c.cin / c.groups, channels = c.cout / c.groups;
-    if (n == 0 || kernel > 200 || kernel == 1 || channels > 10000 || channels < 32 || rows * kernel < 8) return false;
+    i64 rows = c.cin / c.groups, channels = c.cout / c.groups, inner = c.axes[c.rank - 1].stride;
+    i64 few = side_by_side(c) && (inner <= 2 || inner == 4) ? 4 : 32;  // cells are written once, in vectors
+    if (n == 0 || kernel > 200 || kernel == 1 || channels > 10000 || channels < few || rows * kernel < 8) return false;
     return residues > 1 || rows < panel_rows || cells <= 16;
 }
 
@@ -139,6 +153,42 @@ void add_line(const ConvAxis& x, const ColumnTile<T>& t, const T* cols, T* line)
         for (i64 p = most(from2, end); p < to2; ++p) line[2 * p + shift + 1] += next[p];
         k += 2;
     }
+}
+
+// line[o*stride + k] = cols[k][o], where every cell has one term, and so is done. S: the stride, of those that have vectors; else 0.
+template <int S, class T>
+void put_line(const ConvAxis& x, const ColumnTile<T>& t, const T* cols, T bias, const T* add, bool relu, T* line) {
+    constexpr int L = lanes<T>;
+    const i64 cells = t.o1 - t.o0;
+    line += t.o0 * x.stride;
+    if (add) add += t.o0 * x.stride;
+    i64 o = 0;
+    if constexpr (S > 0)
+        for (; o + L <= cells; o += L) {
+            Vector<T> tap[S], v[S];
+            for (int k = 0; k < S; ++k) tap[k] = load(cols + k * t.row + o);
+            interleave<S>(tap, v);
+            for (int k = 0; k < S; ++k) {
+                const i64 at = S * o + k * L;
+                v[k] += bias;
+                if (add) v[k] += load(add + at);
+                store(line + at, relu ? v[k] < 0 ? Vector<T>{} : v[k] : v[k]);
+            }
+        }
+    for (; o < cells; ++o)
+        for (i64 k = 0; k < x.kernel; ++k) {
+            T v = cols[k * t.row + o * t.cell] + bias;
+            if (add) v += add[o * x.stride + k];
+            line[o * x.stride + k] = relu && v < 0 ? T(0) : v;
+        }
+}
+
+template <class T>
+auto line_putter(i64 stride, bool in_vectors) {
+    if (in_vectors && stride == 1) return put_line<1, T>;
+    if (in_vectors && stride == 2) return put_line<2, T>;
+    if (in_vectors && stride == 4) return put_line<4, T>;
+    return put_line<0, T>;
 }
 
 template <class T>
@@ -208,8 +258,9 @@ struct ColumnJob {
         T* out = dx + ((b * z.groups + group) * z.rows + j0) * z.n;
         i64 per_band = z.d > 1 ? z.n / z.axes[0].n : z.n, first = z.d > 1 ? band0 * per_band : 0;
         i64 last = z.d > 1 ? band1 * per_band : z.n;
-        for (i64 j = 0; j < j1 - j0; ++j)
+        for (i64 j = 0; j < j1 - j0 && !z.tiles; ++j)
             for (i64 i = first; i < last; ++i) out[j * z.n + i] = T(-0.0);
+        const auto put = line_putter<T>(x.stride, !across);
         bool whole = first == 0 && last == z.n;
         for (i64 l = top; l < bottom; l += tile_lines) {
             i64 end = least(bottom, l + tile_lines);
@@ -221,11 +272,16 @@ struct ColumnJob {
                     for (i64 h = z.first_hop[l]; h < z.first_hop[end]; ++h) {
                         const Columns::Hop& hop = z.hops[h];
                         if (!whole && (hop.band < band0 || hop.band >= band1)) continue;
-                        const T* from = cols + (j * z.kernel + hop.tap * z.taps) * t.row;
-                        add_line(x, t, from + (hop.line - l) * z.length * t.cell, out + j * z.n + hop.to);
+                        const T* from = cols + (j * z.kernel + hop.tap * z.taps) * t.row + (hop.line - l) * z.length * t.cell;
+                        T* const line = out + j * z.n + hop.to;
+                        if (z.tiles)
+                            put(x, t, from, e.bias ? e.bias[group * z.rows + j0 + j] : T(-0.0),
+                                     e.add ? e.add + (line - dx) : nullptr, e.relu, line);
+                        else add_line(x, t, from, line);
                     }
             }
         }
+        if (z.tiles) return;
         for (i64 j = j0; j < j1; ++j, out += z.n) {
             i64 row = group * z.rows + j;
             const T* add = e.add ? e.add + (out - dx) : nullptr;

@@ -14,25 +14,31 @@ constexpr i64 most_chunks = 250;   // 256 + 250 additions, and 256 + t/256 is at
 constexpr i64 chunk_bytes = 16 << 10;  // of weights, so that they stay in the first cache
 constexpr i64 tile_pixels = 256;
 constexpr i64 beyond_cache = 256 << 10;
+constexpr i64 few_terms = 192, long_line = 64;
 
 // A Gather as lines of pixels.
 template <class T>
 struct Direct {
     const Gather& z;
+    Axis plane{1, 1, 1, 0, 0, 1, 0, true};  // the axis above rows, if there is one
     i64 images = 1, image_in = 0, image_out = 0;
-    i64 row_low, col_low;  // offset of the first tap
-    bool turned_rows, turned_cols;
+    i64 plane_low = 0, row_low, col_low;  // offset of the first tap
+    bool turned_planes = false, turned_rows, turned_cols;
+    bool single;  // one tap, which all pixels see: channels take the place of taps
     DirectCut cut;
     i64 chunk = 0, chunks = 0, width = 0, groups = 0;  // channels at a time; channels of the result at a time, and how often
     bool fits = false;
 
     explicit Direct(const Gather& gather) : z(gather) {
         const Axis &row = z.row(), &col = z.col();
-        if (z.axes.size > 3 || (z.axes.size == 3 && !z.axes[0].plain) || col.in != 1 || col.out != 1) return;
-        if (col.step > 2 || z.taps > 64 || (row.m > 1 && row.out != col.m)) return;
-        if (z.axes.size == 3) images = z.axes[0].m, image_in = z.axes[0].in, image_out = z.axes[0].out;
+        i64 outers = z.outers(), first = 0;
+        if (outers && z.axes[0].plain) images = z.axes[0].m, image_in = z.axes[0].in, image_out = z.axes[0].out, first = 1;
+        if (outers - first > 1 || col.in != 1 || col.out != 1 || col.step > 2 || z.taps > 64) return;
+        if (outers > first) plane = z.axes[first];
+        if ((row.m > 1 && row.out != col.m) || (plane.m > 1 && plane.out != row.m * col.m)) return;
+        if (outers > first && !line_up(plane, plane_low, turned_planes)) return;
         if (!line_up(row, row_low, turned_rows) || !line_up(col, col_low, turned_cols)) return;
-        cut = cut_line<T>(col.m, col.step);
+        cut = best_cut<T>(col.m, col.step, col.taps, z.rows);
         if (!cut.blocks) return;
         width = cut.vectors * lanes<T>, groups = up(z.rows, width);
         chunk = even_split(z.channels, most(1, least(chunk_terms / z.taps, chunk_bytes / i64(sizeof(T)) / (z.taps * width))));
@@ -42,9 +48,15 @@ struct Direct {
             signed char cuts[64];
             if (!find_cuts(b, cuts)) return;
         }
-        for (i64 o : {i64(0), row.m - 1})  // every line sees a tap
-            if (o * row.step + row_low >= row.n || o * row.step + row_low + row.taps <= 0) return;
+        if (!all_see(row, row_low) || (outers > first && !all_see(plane, plane_low))) return;
+        single = z.taps == 1 && !z.absent;
         fits = true;
+    }
+
+    static bool all_see(const Axis& x, i64 low) {
+        for (i64 o : {i64(0), x.m - 1})
+            if (o * x.step + low >= x.n || o * x.step + low + x.taps <= 0) return false;
+        return true;
     }
 
     // Whether taps follow one another, and from where on.
@@ -61,6 +73,7 @@ struct Direct {
     bool find_cuts(i64 block, signed char* cuts) const {
         const Axis& col = z.col();
         const i64 start = cut.start(block, col.m), size = cut.size(block);
+        if (cut.vectors == 1) return lacking(block, true) < col.taps && lacking(block, false) < col.taps;
         bool all = false;
         for (i64 k = 0; k < col.taps; ++k) {
             i64 first = 0, last = 0;
@@ -75,16 +88,26 @@ struct Direct {
         return all;  // so every pixel sees a tap
     }
 
+    // How many cells are absent before the first or behind the last that a block sees.
+    i64 lacking(i64 block, bool before) const {
+        const Axis& col = z.col();
+        const i64 start = cut.start(block, col.m) * col.step + col_low;
+        return most(0, before ? -start : start + (cut.size(block) - 1) * col.step + col.taps - col.n);
+    }
+
     i64 packed() const { return z.groups * groups * z.channels * z.taps * width; }
 
     // [group][channels of the result][channel][tap][width]
     void pack(const T* w, WeightLayout l, T* to) const {
         List<i64> place, order;
         places(z, place);
-        for (i64 r = 0; r < z.row().taps; ++r)
-            for (i64 k = 0; k < z.col().taps; ++k)
-                order.push(place[(turned_rows ? z.row().taps - 1 - r : r) * z.col().taps +
-                                 (turned_cols ? z.col().taps - 1 - k : k)]);
+        auto turned = [](bool turn, i64 k, i64 taps) { return turn ? taps - 1 - k : k; };
+        const i64 rows = z.row().taps, cols = z.col().taps;
+        for (i64 u = 0; u < plane.taps; ++u)
+            for (i64 r = 0; r < rows; ++r)
+                for (i64 k = 0; k < cols; ++k)
+                    order.push(place[(turned(turned_planes, u, plane.taps) * rows + turned(turned_rows, r, rows)) * cols +
+                                     turned(turned_cols, k, cols)]);
         bool as_they_lie = l.channel == z.taps;
         for (i64 t = 0; t < z.taps; ++t) as_they_lie &= order[t] == t;
         auto task = [&](i64 i) {
@@ -105,6 +128,47 @@ struct Direct {
     }
 };
 
+// As many rows as a vector has lanes, `pitch` apart, as columns. Quarters of a vector are put side by side as they are read,
+// which leaves half of the exchanges.
+template <class T>
+[[gnu::always_inline]] inline void load_turned(const T* from, i64 pitch, Vector<T> (&m)[lanes<T>]) {
+    constexpr int L = lanes<T>;
+#if defined(__AVX512F__)
+    constexpr int E = 16 / sizeof(T);
+    auto quarter = [&](int row, int column) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from + row * pitch + column));
+    };
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) {
+        const int column = i / E * E, row = i % E;
+        __m512i v = _mm512_castsi128_si512(quarter(row, column));
+        v = _mm512_inserti32x4(v, quarter(row + E, column), 1);
+        v = _mm512_inserti32x4(v, quarter(row + 2 * E, column), 2);
+        v = _mm512_inserti32x4(v, quarter(row + 3 * E, column), 3);
+        m[i] = bits<Vector<T>>(v);
+    }
+    turn_quarters(m);
+#else
+    for (int i = 0; i < L; ++i) m[i] = load(from + i * pitch);
+    transpose<T>(m);
+#endif
+}
+
+// Sums [pixel][width] become lines of a vector of pixels each, for a vector of channels or, if not All, `count` of them.
+template <bool All, class T>
+void turn_whole(const T* sums, i64 width, i64 count, const Epilogue<T>& e, T* y, i64 plane) {
+    constexpr int L = lanes<T>;
+    Vector<T> m[lanes<T>];
+    load_turned(sums, width, m);
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) {
+        if (!All && i >= count) break;
+        if (e.bias) m[i] += e.bias[i];
+        if (e.add) m[i] += load(e.add + i * plane);
+        store(y + i * plane, e.relu ? positive<T>(m[i]) : m[i]);
+    }
+}
+
 // Sums [pixel][width] of `count` channels become planes.
 template <class T>
 void turn_out(const T* sums, i64 width, i64 pixels, i64 count, const Epilogue<T>& e, T* y, i64 plane) {
@@ -112,101 +176,126 @@ void turn_out(const T* sums, i64 width, i64 pixels, i64 count, const Epilogue<T>
     for (i64 c = 0; c < count; c += L)
         for (i64 p = 0; p < pixels; p += L) {
             if (p + L > pixels && pixels >= L) p = pixels - L;  // some pixels twice
-            Vector<T> m[lanes<T>];
-            const i64 n = least(L, pixels - p);
-            for (i64 i = 0; i < L; ++i) m[i] = load(sums + (p + least(i, n - 1)) * width + c);
-            transpose<T>(m);
-            for (i64 i = 0; i < least(L, count - c); ++i) {
-                Vector<T> v = m[i];
-                const i64 to = (c + i) * plane + p;
-                if (e.bias) v += e.bias[c + i];
-                T add[lanes<T>] = {};
-                if (e.add && n == L) v += load(e.add + to);
-                else if (e.add) {
-                    for (i64 k = 0; k < n; ++k) add[k] = e.add[to + k];
-                    v += load(add);
-                }
-                if (e.relu) v = v < 0 ? Vector<T>{} : v;
-                if (n == L) store(y + to, v);
-                else
-                    for (i64 k = 0; k < n; ++k) y[to + k] = v[k];
-            }
+            const i64 at = c * plane + p;
+            const Epilogue<T> own{e.bias ? e.bias + c : nullptr, e.add ? e.add + at : nullptr, e.relu};
+            const T* from = sums + p * width + c;
+            if (pixels >= L && c + L <= count) turn_whole<true>(from, width, L, own, y + at, plane);
+            else if (pixels >= L) turn_whole<false>(from, width, count - c, own, y + at, plane);
+            else
+                for (i64 i = 0; i < least(L, count - c); ++i)
+                    for (i64 k = 0; k < pixels; ++k) {
+                        T v = from[k * width + i];
+                        if (own.bias) v += own.bias[i];
+                        if (own.add) v += own.add[i * plane + k];
+                        y[at + i * plane + k] = e.relu && v < 0 ? T(0) : v;
+                    }
         }
 }
 
-// Lines first..last-1 (counted over the images) of `width` channels of the result.
+// Blocks of pixels of some lines, counted over the images.
+struct DirectTile {
+    i64 first, last, begin, end;  // lines first..last-1, of each the blocks begin..end-1
+};
+
+// A tile of `width` channels of the result.
 template <class T>
-void run_tile(const Direct<T>& d, i64 group, i64 part, i64 first, i64 last, const T* x, const T* packed,
-              const Epilogue<T>& e, T* y) {
+void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T* x, const T* packed, const Epilogue<T>& e, T* y) {
     const Gather& z = d.z;
-    const Axis &row = z.row(), &col = z.col();
-    const i64 room = d.cut.room(), width = d.width;
-    T* sums = workspace<T>(sums_slot, (last - first) * room * width + lanes<T>);
+    const Axis &plane = d.plane, &row = z.row(), &col = z.col();
+    const DirectCut& cut = d.cut;
+    const i64 width = d.width, lines = tile.last - tile.first, image = plane.m * row.m;
+    const i64 left = cut.place(tile.begin), room = cut.place(tile.end - 1) + cut.size(tile.end - 1) - left;
+    T* sums = workspace<T>(sums_slot, lines * room * width + lanes<T>);
     const T* weights = packed + (group * d.groups + part) * z.channels * z.taps * width;
-    const DirectBlock<T> large = direct_block_of<T>(d.cut.vectors, d.cut.pixels, col.step);
-    const DirectBlock<T> small = direct_block_of<T>(d.cut.vectors, d.cut.pixels - 1, col.step);
+    const T* const weights_end = packed + d.packed();
+    const DirectBlock<T> large = direct_block_of<T>(cut.vectors, cut.pixels, col.step, col.taps);
+    const DirectBlock<T> small = direct_block_of<T>(cut.vectors, cut.pixels - 1, col.step, col.taps);
     x += group * z.channels * z.in_channel;
-    // Weights beyond the second cache are asked for a chunk ahead, some lines of memory with each block.
+    // Weights beyond the second cache are asked for a chunk ahead, a few lines of memory at a time.
     constexpr i64 memory_line = 64 / sizeof(T);
-    const i64 size = d.chunk * z.taps * width, calls = d.cut.blocks * (last - first);
-    const i64 ahead = d.packed() * i64(sizeof(T)) > beyond_cache ? up(up(size, memory_line), calls) : 0;
+    const i64 size = d.chunk * z.taps * width, asks = d.single ? 1 : d.chunk * plane.taps * row.taps;
+    const i64 ahead = d.packed() * i64(sizeof(T)) > beyond_cache
+                          ? up(up(size, memory_line), (tile.end - tile.begin) * lines * asks)
+                          : 0;
+    const i64 channel = part * width, count = least(width, z.rows - channel), from = group * z.rows + channel;
+    auto place = [&](i64 line, i64 start) {
+        return z.base + line / image * d.image_out + from * z.out_channel + line % image * col.m + start;
+    };
     for (i64 c = 0; c < z.channels; c += d.chunk)
-        for (i64 b = 0; b < d.cut.blocks; ++b) {
+        for (i64 b = tile.begin; b < tile.end; ++b) {
             signed char cuts[64];
-            d.find_cuts(b, cuts);
-            bool whole = true;
-            for (i64 k = 0; k < col.taps; ++k) whole &= cuts[k] == 0;
-            const DirectBlock<T> block = d.cut.size(b) == d.cut.pixels ? large : small;
-            const i64 column = d.cut.start(b, col.m) * col.step + d.col_low;
-            const i64 at = d.cut.again ? b * d.cut.pixels : d.cut.start(b, col.m);
-            for (i64 l = first; l < last; ++l) {
-                const i64 next = c * z.taps * width + size + (b * (last - first) + l - first) * ahead * memory_line;
-                for (i64 i = 0; i < ahead; ++i) prefetch(weights, next + i * memory_line);
-                const i64 top = l % row.m * row.step + d.row_low;
-                DirectJob<T> j{x + l / row.m * d.image_in + c * z.in_channel + top * row.in + column,
-                               weights + c * z.taps * width,
-                               z.in_channel,
-                               row.in,
-                               least(d.chunk, z.channels - c),
-                               most(0, -top),
-                               least(row.taps, row.n - top),
-                               row.taps,
-                               col.taps,
-                               whole ? nullptr : cuts,
-                               c > 0,
-                               sums + ((l - first) * room + at) * width};
+            const i64 before = d.lacking(b, true), behind = d.lacking(b, false);
+            const bool whole = !before && !behind;
+            if (!whole) d.find_cuts(b, cuts);
+            const DirectBlock<T> block = cut.size(b) == cut.pixels ? large : small;
+            const i64 column = cut.start(b, col.m) * col.step + d.col_low, channels = least(d.chunk, z.channels - c);
+            DirectJob<T> j{nullptr,
+                           weights + c * z.taps * width,
+                           z.in_channel,
+                           plane.in,
+                           row.in,
+                           d.single ? z.in_channel : 1,
+                           d.single ? 1 : channels,
+                           0,
+                           1,
+                           plane.taps,
+                           0,
+                           1,
+                           row.taps,
+                           d.single ? channels : col.taps,
+                           whole ? nullptr : cuts,
+                           before,
+                           behind,
+                           c > 0,
+                           sums + (cut.place(b) - left) * width,
+                           nullptr,
+                           ahead};
+            for (i64 l = tile.first; l < tile.last; ++l, j.sums += room * width) {
+                const i64 asked = ((b - tile.begin) * lines + l - tile.first) * asks * ahead * memory_line;
+                j.ahead = j.w + least(size + asked, weights_end - j.w);
+                const i64 far = l % image / row.m * plane.step + d.plane_low, top = l % row.m * row.step + d.row_low;
+                j.x = x + l / image * d.image_in + c * z.in_channel + far * plane.in + top * row.in + column;
+                j.first_plane = most(0, -far), j.last_plane = least(plane.taps, plane.n - far);
+                j.first = most(0, -top), j.last = least(row.taps, row.n - top);
+                if (c + d.chunk >= z.channels) {  // what is written last is asked for first
+                    const i64 to = place(l, cut.start(b, col.m));
+                    for (i64 i = 0; i < count; ++i) {
+                        __builtin_prefetch(y + to + i * z.out_channel, 1);
+                        if (e.add) __builtin_prefetch(e.add + to + i * z.out_channel);
+                    }
+                }
                 block(j);
             }
         }
-    const i64 channel = part * width, count = least(width, z.rows - channel), from = group * z.rows + channel;
     auto out = [&](i64 line, const T* s, i64 start, i64 pixels) {
-        const i64 to = z.base + line / row.m * d.image_out + from * z.out_channel + line % row.m * row.out + start;
+        const i64 to = place(line, start);
         turn_out<T>(s, width, pixels, count, {e.bias ? e.bias + from : nullptr, e.add ? e.add + to : nullptr, e.relu}, y + to,
                     z.out_channel);
     };
-    for (i64 l = first; l < last;) {
-        const T* s = sums + (l - first) * room * width;
-        if (!d.cut.again) {  // lines of an image lie one behind the other
-            const i64 end = least(last, (l / row.m + 1) * row.m);
-            out(l, s, 0, (end - l) * col.m);
+    const i64 start = cut.start(tile.begin, col.m);
+    for (i64 l = tile.first; l < tile.last;) {
+        const T* s = sums + (l - tile.first) * room * width;
+        if (!cut.again || tile.end < cut.blocks) {  // whole lines of an image lie one behind the other
+            const i64 end = room == col.m ? least(tile.last, (l / image + 1) * image) : l + 1;
+            out(l, s, start, (end - l) * room);
             l = end;
             continue;
         }
-        const i64 start = d.cut.start(d.cut.blocks - 1, col.m), before = (d.cut.blocks - 1) * d.cut.pixels;
-        if (before) out(l, s, 0, before);
-        out(l, s + (before + before - start) * width, before, col.m - before);
+        const i64 plain = (cut.blocks - 1 - tile.begin) * cut.pixels, again = start + plain - cut.start(cut.blocks - 1, col.m);
+        if (plain) out(l, s, start, plain);
+        out(l, s + (plain + again) * width, start + plain, cut.pixels - again);
         ++l;
     }
 }
 
-// LUNETTE_DIRECT=1 takes direct sums wherever there are, "pays" where they should pay: to measure, and to test. Without it
-// the blocked product is taken: on AVX2, with half the registers, it is better, and on AVX-512 nobody has measured yet.
+// LUNETTE_DIRECT=1 takes direct sums wherever there are, "pays" where they should pay, 0 nowhere: to measure, and to test.
+// Without it they are taken where they pay with AVX-512; with half the registers the blocked product is better.
 enum class Wanted { nowhere, where_it_pays, everywhere };
 Wanted wanted() {
     static const Wanted found = [] {
         const char* asked = std::getenv("LUNETTE_DIRECT");
-        if (!asked || !*asked || *asked == '0') return Wanted::nowhere;
-        return *asked == 'p' ? Wanted::where_it_pays : Wanted::everywhere;
+        if (!asked || !*asked) return vector_bytes == 64 ? Wanted::where_it_pays : Wanted::nowhere;
+        return *asked == '0' ? Wanted::nowhere : *asked == 'p' ? Wanted::where_it_pays : Wanted::everywhere;
     }();
     return found;
 }
@@ -216,9 +305,14 @@ template <class T>
 bool pays(const Direct<T>& d, bool beforehand) {
     const Gather& z = d.z;
     if (!d.fits || wanted() == Wanted::everywhere) return d.fits;
-    if (z.cells < (beforehand ? 16 : 1024)) return false;
-    const double waste = double(d.groups * d.width) / double(z.rows) * double(d.cut.room()) / double(z.col().m);
-    return waste < 1.15;
+    if (sizeof(T) == 8) return false;  // vectors of half as many channels: nothing is gained
+    if (z.cells < (beforehand ? 4 : 128)) return false;
+    if (z.taps == 1 && (z.col().step == 1 || !beforehand)) return false;  // a plain product: panels are packed as cells lie
+    // Sums are turned when they are finished, which few terms do not pay for; but then the blocked product has to cut its
+    // panels into lines, unless lines are long.
+    if (z.channels * z.taps < few_terms && z.col().m > long_line) return false;
+    const double pixels = double(d.cut.place(d.cut.blocks - 1) + d.cut.size(d.cut.blocks - 1)) / double(z.col().m);
+    return double(d.groups * d.width) / double(z.rows) * pixels < 1.15;
 }
 
 // f(d, layout) if that is how this convolution, or its input gradient, is summed.
@@ -229,9 +323,8 @@ void if_direct(const Conv& c, bool input_grad, bool beforehand, F f) {
         const Sizes s = sizes(c.axes, c.rank);
         if (any_zero(c.batch, c.cin, c.cout, s.n, s.m, s.kernel)) return;
         const i64 rows = (input_grad ? c.cin : c.cout) / c.groups, channels = (input_grad ? c.cout : c.cin) / c.groups;
-        if (c.rank != 2 || rows < 2 * lanes<T> || channels * s.kernel < 16 || work(c.batch, s.m, rows, channels, s.kernel) < 200000)
+        if (channels * s.kernel < 16 || work(c.batch, s.m, rows, channels, s.kernel) < 200000)
             return;
-        if (s.kernel == 1 && c.axes[0].stride == 1 && c.axes[1].stride == 1) return;  // a plain product
         if (input_grad && residues(c) > 1) return;
         Gather z;
         if (!(input_grad ? residue_gather(z, 0, c) : forward_gather(z, c))) return;
@@ -265,11 +358,14 @@ bool direct_conv(const Conv& conv, bool input_grad, const T* x, const T* w, cons
             weights = own;
         }
         const Gather& z = d.z;
-        const i64 lines = d.images * z.row().m, some = most(1, least(lines, tile_pixels / z.col().m)), tiles = up(lines, some);
-        const i64 parts = z.groups * d.groups;
+        const i64 m = z.col().m, lines = d.images * d.plane.m * z.row().m, some = most(1, least(lines, tile_pixels / m));
+        const i64 blocks = m > tile_pixels ? even_split(d.cut.blocks, tile_pixels / d.cut.pixels) : d.cut.blocks;
+        const i64 across = up(d.cut.blocks, blocks), tiles = up(lines, some) * across, parts = z.groups * d.groups;
         parallel_for(tiles * parts, [&](i64 i) {
             const i64 tile = i / parts, group = i % parts / d.groups, part = i % d.groups;
-            run_tile(d, group, part, tile * some, least(lines, (tile + 1) * some), x, weights, e, y);
+            const i64 first = tile / across * some, begin = tile % across * blocks;
+            const DirectTile own{first, least(lines, first + some), begin, least(d.cut.blocks, begin + blocks)};
+            run_tile(d, group, part, own, x, weights, e, y);
         });
         done = true;
     });

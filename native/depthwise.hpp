@@ -1,6 +1,7 @@
 // Convolutions with one channel in and one out per group.
 #pragma once
 #include "conv_mend.hpp"
+#include "depthwise_lines.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
@@ -95,6 +96,7 @@ bool depthwise_tile(const Work<T>& w, const Channel<T>& c, const T* copy, T* out
 
 template <class T>
 void run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, const Epilogue<T>& e, T* out) {
+    if (depthwise_by_lines(z, in, w, l, e, out)) return;
     Plan<T> p(z);
     plan_lines(p);
     List<i64> place;

@@ -2,6 +2,7 @@
 #pragma once
 #include "geometry.hpp"
 #include "layout.hpp"
+#include "relax.hpp"
 
 namespace lunette {
 
@@ -140,6 +141,7 @@ struct Kernels {
     GlueKernels<float> glue_f32;
     GlueKernels<double> glue_f64;
     ArithmeticKernels arithmetic;
+    RowKernels rows;
     template <class T>
     const GlueKernels<T>& glue_of() const {
         if constexpr (sizeof(T) == 4) return glue_f32; else return glue_f64;

@@ -153,6 +153,7 @@ void max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T
         return over_parts(pool, planes, [&](i64 p0, i64 p1, i64, i64) {
             one_window_vjp(p1 - p0, n, x + p0 * n, g + p0, dx + p0 * n, ties);
         });
+    if (ties == Ties::first && max_pool_vjp_by_record<T>(pool, planes, x, g, dx)) return;
     if (ties == Ties::first && PlanesInLanes<T>::suits(pool)) {
         const i64 done = PlanesInLanes<T>(pool)(planes, x, g, dx);
         planes -= done, x += done * n, g += done * pool.cells_out, dx += done * n;

@@ -2,6 +2,7 @@
 // of the record and never read the input.
 #include "max_awards.hpp"
 #include "max_scatter.hpp"
+#include "max_three_awards.hpp"
 #include "max_tile_awards.hpp"
 #include "max_winners.hpp"
 #include "operators.hpp"
@@ -37,6 +38,7 @@ void max_pool_recorded_vjp(const Pool& pool, i64 planes, const R* numbers, const
     if (planes == 0 || pool.cells_in == 0) return;
     if constexpr (sizeof(R) == 1) {
         if (TileAwards<T>::suits(pool)) return TileAwards<T>(pool)(planes, numbers, g, dx);
+        if (ThreeAwards<T>::suits(pool)) return ThreeAwards<T>(pool, planes, g)(planes, numbers, dx);
         if (Awards<T>::suits(pool)) return Awards<T>(pool)(planes, numbers, g, dx);
     }
     constexpr i64 block_bytes = 16 << 10;  // of dx, zeroed and then added to
@@ -48,6 +50,23 @@ void max_pool_recorded_vjp(const Pool& pool, i64 planes, const R* numbers, const
         places.each(numbers + p * pool.cells_out, b0, b1, [&](i64 output, i64 i) { put(i, from[output]); });
     });
 }
+
+template <class T>
+bool max_pool_vjp_by_record(const Pool& pool, i64 planes, const T* x, const T* g, T* dx) {
+    constexpr i64 most_window = 9, most_bytes = 1 << 20;  // of windows and records that pay
+    if (pool.window > most_window || pool.cells_out == 0 || pool.cells_out > most_bytes || !Numbers<T>::suits(pool)) return false;
+    if (!TileAwards<T>::suits(pool) && !ThreeAwards<T>::suits(pool)) return false;
+    const i64 some = std::min(planes, most_bytes / pool.cells_out);
+    std::uint8_t* const numbers = static_cast<std::uint8_t*>(scratch(some * pool.cells_out, 3));
+    for (i64 p = 0; p < planes; p += some) {
+        const i64 count = std::min(some, planes - p), in = p * pool.cells_in, out = p * pool.cells_out;
+        max_pool_recording<T, std::uint8_t>(pool, count, x + in, nullptr, numbers);
+        max_pool_recorded_vjp<T, std::uint8_t>(pool, count, numbers, g + out, dx + in);
+    }
+    return true;
+}
+template bool max_pool_vjp_by_record<float>(const Pool&, i64, const float*, const float*, float*);
+template bool max_pool_vjp_by_record<double>(const Pool&, i64, const double*, const double*, double*);
 
 #define LN_RECORDED(T, R)                                                                \
     template void max_pool_recording<T, R>(const Pool&, i64, const T*, T*, R*);          \

@@ -8,22 +8,15 @@ namespace {
 
 // Every output writes all cells of its window, once. For inner strides of 1, 2 and 4 without padding.
 template <class T>
-class TileAwards {
+class TileAwards : public TileWindows {
     using I = Int<T>;
     static constexpr int L = lanes<T>;
 
 public:
-    static bool suits(const Pool& pool) {
-        const i64 stride = pool.axes[pool.rank - 1].stride;
-        return share_no_cell(pool) && (stride == 1 || stride == 2 || stride == 4);
-    }
-
-    explicit TileAwards(const Pool& pool) : pool_(pool), ax_(pool.axes[pool.rank - 1]) {
-        i64 size = 1;
-        for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].n;
-    }
+    using TileWindows::TileWindows;
 
     void operator()(i64 planes, const std::uint8_t* numbers, const T* g, T* dx) const {
+        if (are_quarters()) return quarters(planes, numbers, g, dx);
         over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
             WindowRows rows;
             for (i64 p = p0; p < p1; ++p) {
@@ -38,6 +31,58 @@ public:
     }
 
 private:
+    // Two by two cells to an output, and none left: the rows of all planes are one long list of rows.
+    bool are_quarters() const {
+        bool all = pool_.rank == 2;
+        for (int a = 0; a < 2 && all; ++a) {
+            const PoolAxis& ax = pool_.axes[a];
+            all = ax.regular && ax.start == 0 && ax.stride == 2 && ax.taps == 2 && ax.step == 1 && ax.n == 2 * ax.m;
+        }
+        return all;
+    }
+
+    void quarters(i64 planes, const std::uint8_t* numbers, const T* g, T* dx) const {
+        const i64 m = ax_.m, n = ax_.n, top = pool_.axes[0].m;
+        const std::uint8_t* const end = numbers + planes * pool_.cells_out;
+        const T* const g_end = g + planes * pool_.cells_out;
+        over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
+            Vec<I, L> mine[4];
+            for (int k = 0; k < 4; ++k) mine[k] = kept(splat<L>(I(k)));
+            i64 r = p0 * top + o0;
+            const i64 last = (p1 - 1) * top + o1;  // more than one plane has all its rows
+            if (2 * m == L)  // two rows at a time
+                for (; r + 2 <= last; r += 2) {
+                    const auto winner = load_numbers<T>(numbers + r * m);
+                    const auto share = load<L>(g + r * m);
+                    for (int k = 0; k < 4; k += 2) {
+                        Vec<T, L> one, two;
+                        auto part = [&](int e) { return bits<Vec<T, L>>((winner == mine[k + e]) & bits<Vec<I, L>>(share)); };
+                        zip<L>(part(0), part(1), one, two);
+                        store<L>(dx + (2 * r + k / 2) * n, one), store<L>(dx + (2 * r + 2 + k / 2) * n, two);
+                    }
+                }
+            for (; r < last; ++r) {
+                const std::uint8_t* const from = numbers + r * m;
+                const T* const given = g + r * m;
+                T* const to = dx + 2 * r * n;
+                for (i64 t = 0; t < m; t += L) {
+                    if (t + L > m && m >= L) t = m - L;
+                    const auto winner = load_some_numbers<T>(from + t, end);
+                    Vec<T, L> share{}, low, high;
+                    if (g_end - given >= t + L) share = load<L>(given + t);
+                    else std::memcpy(&share, given + t, static_cast<std::size_t>(g_end - given - t) * sizeof(T));
+                    for (int k = 0; k < 4; k += 2) {
+                        T* const at = to + k / 2 * n + 2 * t;
+                        auto part = [&](int e) { return bits<Vec<T, L>>((winner == mine[k + e]) & bits<Vec<I, L>>(share)); };
+                        zip<L>(part(0), part(1), low, high);
+                        if (m >= L) store<L>(at, low), store<L>(at + L, high);
+                        else store_some<L>(at, low, n), store_some<L>(at + L, high, n - L);
+                    }
+                }
+            }
+        });
+    }
+
     // The outputs o0..o1-1 of axis 0 of one plane. K taps along a row, or as many as there are.
     template <int S, int K>
     void part(WindowRows& rows, const std::uint8_t* numbers, const T* g, T* dx, i64 o0, i64 o1) const {
@@ -87,10 +132,6 @@ private:
             for (i64 r = 0; r < count; ++r)
                 for (i64 i = m * S; i < ax_.n; ++i) dx[places[r] + i] = 0;
     }
-
-    const Pool& pool_;
-    const PoolAxis& ax_;
-    i64 size_[max_axes];  // cells of one step along an axis
 };
 
 }  // namespace

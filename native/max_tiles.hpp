@@ -9,22 +9,14 @@ namespace {
 // dx where ties go to the first, in one pass: winners are found and written while their cells are at hand. For inner
 // strides of 1, 2 and 4 without padding.
 template <class T>
-class Tiles {
+class Tiles : public TileWindows {
     using I = Int<T>;
     static constexpr int L = lanes<T>;
 
 public:
-    static bool suits(const Pool& pool) {
-        const i64 stride = pool.axes[pool.rank - 1].stride;
-        return share_no_cell(pool) && (stride == 1 || stride == 2 || stride == 4);
-    }
-
     // The ends are those of the whole arrays, past which nothing is read.
     Tiles(const Pool& pool, const T* x_end, const T* g_end)
-        : pool_(pool), ax_(pool.axes[pool.rank - 1]), x_end_(x_end), g_end_(g_end) {
-        i64 size = 1;
-        for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].n;
-    }
+        : TileWindows(pool), x_end_(x_end), g_end_(g_end) {}
 
     void operator()(i64 planes, const T* x, const T* g, T* dx) const {
         over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
@@ -115,10 +107,7 @@ private:
         return true;
     }
 
-    const Pool& pool_;
-    const PoolAxis& ax_;
     const T *x_end_, *g_end_;
-    i64 size_[max_axes];  // cells of one step along an axis
 };
 
 }  // namespace

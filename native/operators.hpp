@@ -75,4 +75,9 @@ void reduce(Reduction, const Walk&, const T* x, T* y);
 template <class T>
 void softmax(bool log, i64 outer, i64 count, i64 inner, const T* x, T* y);
 
+void weigh_rows(const Patches&, bool own, const double* a, const i64* origin, const double* low, const double* high,
+                double* y);
+void pull_rows(const Patches&, const Behind&, bool own, const double* a, const i64* origin, const double* low,
+               const double* high, double* g, const i64* g_origin);
+
 }  // namespace lunette::LN_ISA

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "operators.hpp"
+#include "simd.hpp"
 #include "threads.hpp"
 
-namespace lunette {
+namespace lunette::LN_ISA {
 namespace {
 
 constexpr i64 grain = 1 << 15;  // coefficients that pay for waking another thread
@@ -23,35 +25,42 @@ void each_row(i64 rows, i64 work, F f) {
     });
 }
 
-// Vectors, so that no branch depends on signs, which are as good as random. A register holds a part of one, or more.
-constexpr int many = 4;
-typedef double Some __attribute__((vector_size(many * sizeof(double))));
+constexpr int many = lanes<double>;
+using Some = Vec<double, many>;
 
-inline void load(Some& v, const double* p) { __builtin_memcpy(&v, p, sizeof v); }
-
-// y = a * (a > 0 ? low : high); zero wins over infinity.
-inline void choose(Some& y, const Some& a, const Some& low, const Some& high) {
-    y = a * (a > 0 ? low : high);
-    y = a == 0 ? Some{} : y;
+// The first n < many numbers, zeros behind them: lines of patches are short, and nothing beyond them is read or written.
+inline Some load_first(const double* p, i64 n) {
+#if defined(__AVX512F__)
+    return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1 << n) - 1), p);
+#elif defined(__AVX2__)
+    return _mm256_maskload_pd(p, iota<4, i64>(0, 1) < n);
+#else
+    return Some{n > 0 ? p[0] : 0};
+#endif
+}
+inline void store_first(double* p, i64 n, Some v) {
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1 << n) - 1), v);
+#elif defined(__AVX2__)
+    _mm256_maskstore_pd(p, iota<4, i64>(0, 1) < n, v);
+#else
+    if (n > 0) p[0] = v[0];
+#endif
 }
 
-// f(m, v) for parts of a line of n: what is chosen for the cells m, m + 1, ... A part that would end beyond the line begins
-// earlier, with zeros for what was there before; a line that is shorter than a part is f(0, v) with zeros behind it.
+// a * (a > 0 ? low : high), without a branch on signs, which are as good as random; zero wins over infinity.
+inline Some chosen(Some a, Some low, Some high) {
+    const Some y = a * (a > 0 ? low : high);
+    return a == 0 ? Some{} : y;
+}
+
+// f(m, n, v) for parts of a line: what is chosen for n cells from m on, zeros behind them.
 template <class F>
 inline void each_part(i64 n, const double* a, const double* low, const double* high, F f) {
-    Some x{}, l{}, h{}, v;
-    if (n < many) {
-        for (i64 k = 0; k < n; ++k) x[k] = a[k], l[k] = low[k], h[k] = high[k];
-        choose(v, x, l, h);
-        return f(i64(0), v);
-    }
-    for (i64 done = 0; done < n; done += many) {
-        const i64 m = std::min(done, n - many);
-        load(x, a + m), load(l, low + m), load(h, high + m);
-        for (i64 k = m; k < done; ++k) x[k - m] = 0;
-        choose(v, x, l, h);
-        f(m, v);
-    }
+    i64 m = 0;
+    for (; m + many <= n; m += many) f(m, i64(many), chosen(load<many>(a + m), load<many>(low + m), load<many>(high + m)));
+    if (const i64 left = n - m; left > 0)
+        f(m, left, chosen(load_first(a + m, left), load_first(low + m, left), load_first(high + m, left)));
 }
 
 // The part of a patch that is inside: begin <= i < end on every axis.
@@ -74,29 +83,40 @@ bool inside(const Patches& p, const i64* origin, Inside& in) {
     return some;
 }
 
-// f(at) for all indices of the outer axes, the last one left at its beginning.
-template <class F>
-inline void each_line(const Inside& in, int d, F f) {
-    i64 at[Patches::most_axes];
-    for (int k = 0; k < d; ++k) at[k] = in.begin[k];
+// Where a line begins in some arrays, and how far the next one along the axis before the last is.
+template <int K>
+struct Lines {
+    i64 begin[K], hop[K];
+};
+
+// f(line) for the beginnings of all lines along the last axis. at(line, i) fills in beginnings at the index i; between
+// lines that are neighbours they grow by `hop`.
+template <int K, class At, class F>
+inline void each_line(const Inside& in, int d, Lines<K> line, At at, F f) {
+    i64 i[Patches::most_axes];
+    for (int k = 0; k < d; ++k) i[k] = in.begin[k];
+    const i64 neighbours = d > 1 ? in.end[d - 2] - in.begin[d - 2] : 1;
     for (;;) {
-        f(at);
-        int k = d - 2;
-        for (; k >= 0 && ++at[k] == in.end[k]; --k) at[k] = in.begin[k];
+        at(line, i);
+        for (i64 n = 0; n < neighbours; ++n) {
+            f(line);
+            for (int k = 0; k < K; ++k) line.begin[k] += line.hop[k];
+        }
+        int k = d - 3;
+        for (; k >= 0 && ++i[k] == in.end[k]; --k) i[k] = in.begin[k];
         if (k < 0) return;
     }
 }
 
 // y[m * stride] += what is chosen.
 inline void add_chosen(i64 n, i64 stride, const double* a, const double* low, const double* high, double* y) {
-    each_part(n, a, low, high, [&](i64 m, Some& v) {
-        if (stride == 1 && n >= many) {
-            Some before;
-            load(before, y + m);
-            v += before;
-            __builtin_memcpy(y + m, &v, sizeof v);
+    each_part(n, a, low, high, [&](i64 m, i64 count, Some v) {
+        if (stride != 1) {
+            for (i64 k = 0; k < count; ++k) y[(m + k) * stride] += v[k];
+        } else if (count == many) {
+            store<many>(y + m, v + load<many>(y + m));
         } else {
-            for (int k = 0; k < many && k < n; ++k) y[(m + k) * stride] += v[k];
+            store_first(y + m, count, v + load_first(y + m, count));
         }
     });
 }
@@ -109,22 +129,29 @@ void weigh_rows(const Patches& p, bool own, const double* a, const i64* origin, 
     const int d = p.d;
     each_row(p.rows, p.channels * cells, [&](i64 r) {
         Inside in;
-        Some sums{};
+        Some sums[4]{};  // of parts that do not wait for each other
         const i64* o = origin ? origin + r * d : nullptr;
         y[r] = 0;
         if (!inside(p, o, in)) return;
         const i64 n = in.end[d - 1] - in.begin[d - 1];
+        const Lines<2> lines{{}, {p.size[d - 1], p.space[d - 1]}};
+        auto at = [&](Lines<2>& line, const i64* index) {
+            i64 i = 0, j = 0;
+            for (int k = 0; k < d; ++k) i = i * p.size[k] + index[k], j = j * p.space[k] + index[k] + (o ? o[k] : 0);
+            line.begin[0] = i, line.begin[1] = j;
+        };
         for (i64 c = 0; c < p.channels; ++c) {
-            const double* from = a + (r * p.channels + c) * cells;
+            const double* const from = a + (r * p.channels + c) * cells;
             const i64 start = r * table + c * plane;
-            each_line(in, d, [&](const i64* at) {
-                i64 i = 0, j = 0;
-                for (int k = 0; k < d; ++k) i = i * p.size[k] + at[k], j = j * p.space[k] + at[k] + (o ? o[k] : 0);
-                const double *x = from + i, *l = low + start + j, *h = high + start + j;
-                each_part(n, x, l, h, [&](i64, const Some& v) { sums += v; });
+            const double *const l = low + start, *const h = high + start;
+            each_line(in, d, lines, at, [&](const Lines<2>& line) {
+                const double *const x = from + line.begin[0], *const least = l + line.begin[1], *const most = h + line.begin[1];
+                int turn = 0;
+                each_part(n, x, least, most, [&](i64, i64, Some v) { sums[turn++ % 4] += v; });
             });
         }
-        for (int k = 0; k < many; ++k) y[r] += sums[k];
+        const Some sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        for (int k = 0; k < many; ++k) y[r] += sum[k];
     });
 }
 
@@ -148,22 +175,27 @@ void pull_rows(const Patches& p, const Behind& to, bool own, const double* a, co
             }
             if (!some) continue;
             const i64 n = in.end[d - 1] - in.begin[d - 1], stride = to.stride[d - 1];
+            const Lines<3> lines{{}, {p.size[d - 1], p.space[d - 1], d > 1 ? to.size[d - 1] * to.stride[d - 2] : 0}};
+            auto at = [&](Lines<3>& line, const i64* index) {
+                i64 i = 0, j = 0, b = 0;
+                for (int k = 0; k < d; ++k) {
+                    i = i * p.size[k] + index[k];
+                    j = j * p.space[k] + index[k] + (o ? o[k] : 0);
+                    b = b * to.size[k] + begins[k] + index[k] * to.stride[k];
+                }
+                line.begin[0] = i, line.begin[1] = j, line.begin[2] = b;
+            };
             for (i64 c = 0; c < p.channels; ++c) {
-                const double* from = a + (r * p.channels + c) * cells;
-                double* into = g + (r * p.channels + c) * behind;
+                const double* const from = a + (r * p.channels + c) * cells;
+                double* const into = g + (r * p.channels + c) * behind;
                 const i64 start = (((own ? r : 0) * to.taps + t) * p.channels + c) * plane;
-                each_line(in, d, [&](const i64* at) {
-                    i64 i = 0, j = 0, b = 0;
-                    for (int k = 0; k < d; ++k) {
-                        i = i * p.size[k] + at[k];
-                        j = j * p.space[k] + at[k] + (o ? o[k] : 0);
-                        b = b * to.size[k] + begins[k] + at[k] * to.stride[k];
-                    }
-                    add_chosen(n, stride, from + i, low + start + j, high + start + j, into + b);
+                const double *const l = low + start, *const h = high + start;
+                each_line(in, d, lines, at, [&](const Lines<3>& line) {
+                    add_chosen(n, stride, from + line.begin[0], l + line.begin[1], h + line.begin[1], into + line.begin[2]);
                 });
             }
         }
     });
 }
 
-}  // namespace lunette
+}  // namespace lunette::LN_ISA

@@ -36,13 +36,13 @@ struct Behind {
 
 // Without origins, patches begin at the first cell. Tables are (channels, *space), or (taps, channels, *space) for pulls;
 // `own`: one for each row.
-
-// The sums of a * (a > 0 ? low : high), in any order.
-void weigh_rows(const Patches&, bool own, const double* a, const i64* origin, const double* low, const double* high,
-                double* y);
-
-// The same products, added up at the cells that taps read.
-void pull_rows(const Patches&, const Behind&, bool own, const double* a, const i64* origin, const double* low,
-               const double* high, double* g, const i64* g_origin);
+struct RowKernels {
+    // The sums of a * (a > 0 ? low : high), in any order.
+    void (*weigh)(const Patches&, bool own, const double* a, const i64* origin, const double* low, const double* high,
+                  double* y);
+    // The same products, added up at the cells that taps read.
+    void (*pull)(const Patches&, const Behind&, bool own, const double* a, const i64* origin, const double* low,
+                 const double* high, double* g, const i64* g_origin);
+};
 
 }  // namespace lunette

@@ -30,6 +30,7 @@ static constexpr GlueKernels<T> glue() {
 extern const Kernels table;
 const Kernels table = {LN_ISA_NAME,    pools<float>(), pools<double>(), convs<float>(),
                        convs<double>(), glue<float>(),  glue<double>(),
-                       {round_planes, round_doubles, exponentials, bound_planes<float>, bound_planes<double>}};
+                       {round_planes, round_doubles, exponentials, bound_planes<float>, bound_planes<double>},
+                       {weigh_rows, pull_rows}};
 
 }  // namespace lunette::LN_ISA

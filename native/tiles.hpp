@@ -48,16 +48,33 @@ inline void each_tile_row(const Pool& pool, const i64* size, WindowRows& rows, i
     }
 }
 
-// dx of windows that share no cell: every share is written to all cells of its window, other cells are zeroed.
-template <class T>
-class Spread {
-    static constexpr int L = lanes<T>;
-
+// What the derivatives of such a pool share.
+class TileWindows {
 public:
-    explicit Spread(const Pool& pool) : pool_(pool), ax_(pool.axes[pool.rank - 1]) {
+    explicit TileWindows(const Pool& pool) : pool_(pool), ax_(pool.axes[pool.rank - 1]) {
         i64 size = 1;
         for (int a = pool.rank - 1; a >= 0; --a) size_[a] = size, size *= pool.axes[a].n;
     }
+
+    // Whether vectors of outputs can be dealt out along the innermost axis.
+    static bool suits(const Pool& pool) {
+        const i64 stride = pool.axes[pool.rank - 1].stride;
+        return share_no_cell(pool) && (stride == 1 || stride == 2 || stride == 4);
+    }
+
+protected:
+    const Pool& pool_;
+    const PoolAxis& ax_;
+    i64 size_[max_axes];  // cells of one step along an axis
+};
+
+// dx of windows that share no cell: every share is written to all cells of its window, other cells are zeroed.
+template <class T>
+class Spread : TileWindows {
+    static constexpr int L = lanes<T>;
+
+public:
+    using TileWindows::TileWindows;
 
     // The outputs o0..o1-1 of axis 0 of a plane: share and dx are where output 0 and cell 0 are, or would be. Every cell gets
     // its share times its weight, if there are any.
@@ -116,10 +133,6 @@ private:
             std::memcpy(static_cast<void*>(to), out, m * S * sizeof(T));
         }
     }
-
-    const Pool& pool_;
-    const PoolAxis& ax_;
-    i64 size_[max_axes];  // cells of one step along an axis
 };
 
 }  // namespace

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import lunette as ln
 from configurations import random_case
+from effort import LONG
 from lunette.array import resolve_named
 from lunette.number import Array, cells_of, each
 from lunette.op import KERNEL, Case, Op
@@ -366,7 +367,7 @@ def zeros(rng: Any, shape: Any, dtype: Any) -> Array:
 
 @pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in SUMS])
 def test_a_sum_is_minus_zero_if_every_term_is(kind: type[Op]) -> None:
-    problems = [(c.shapes, c.options) for c in (random_case(kind, seed) for seed in range(40))]
+    problems = [(c.shapes, c.options) for c in (random_case(kind, seed) for seed in range(40 if LONG else 12))]
     for of_x, of_w in WIDE.get(kind.name, []):
         groups = of_x[0] // of_w[1] if kind.name == "conv" else 1
         problems.append(((of_x, of_w), {"padding": 1, "groups": groups}))
@@ -441,6 +442,30 @@ def test_one_strange_cell_spoils_what_sees_it_only(of_x: Any, of_w: Any, special
             assert np.array_equal(one, other.astype(float), equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_three_by_three(stride: int, padding: int, dtype: Any) -> None:
+    """Lines that end within a vector, planes of all edges, lines in fours and a rest: exact on integers."""
+    rng = np.random.default_rng(0)
+    options: Any = {"stride": stride, "padding": padding, "groups": 3}
+    for rows, columns in ((3, 3), (4, 7), (9, 8), (5, 16), (6, 17), (3, 34)):
+        x, w, b = (rng.integers(-4, 5, s).astype(dtype) for s in ((2, 3, rows, columns), (3, 1, 3, 3), (3,)))
+        w[1, 0, 0, 0], w[2, 0, -1, -1] = np.inf, -0.0
+        x[:, 2] = 0
+        wanted = ln.conv(x.astype(object), w.astype(object), b.astype(object), **options).astype(dtype)
+        assert np.array_equal(ln.conv(x, w, b, **options), wanted, equal_nan=True)
+        bare, zeros = ln.conv(x, w, **options), ln.conv(x.astype(object), w.astype(object), **options).astype(float)
+        assert np.array_equal(np.signbit(bare[:, ::2]), np.signbit(zeros[:, ::2]))
+        more = rng.integers(-9, 9, wanted.shape).astype(dtype)
+        after = ln.jit(lambda x, w=w, b=b, more=more: ln.relu(ln.add(ln.conv(x, w, b, **options), more)))(x)
+        assert np.array_equal(after, ln.relu(wanted + more), equal_nan=True)
+        g = rng.integers(-4, 5, wanted.shape).astype(dtype)
+        back = ln.conv_vjp((x, w), g, **options)[0]
+        exact = ln.conv_vjp((x.astype(object), w.astype(object)), g.astype(object), **options)[0]
+        assert np.array_equal(back, exact.astype(dtype), equal_nan=True)
+
+
 @pytest.mark.parametrize(("stride", "dilation"), [(16000, 1), (16000, 3), (4000, 1)])
 def test_a_kernel_with_as_many_residues_as_cells(stride: int, dilation: int) -> None:
     """Modulo the stride: each is a line of its own in the copy that is summed."""
@@ -450,3 +475,25 @@ def test_a_kernel_with_as_many_residues_as_cells(stride: int, dilation: int) -> 
     y = ln.conv(x, w, stride=stride, dilation=dilation)
     starts = range(0, x.shape[1] - (kernel - 1) * dilation, stride)
     assert y[0].tolist() == [x[0, i::dilation][:kernel] @ w[0, 0] for i in starts]  # whole numbers below 2^24
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kernel", [(2, 2), (4,), (3, 2), (2, 1), (1, 4), (5,), (2, 1, 2)])
+def test_transposed_windows_side_by_side(kernel: tuple[int, ...], dtype: Any) -> None:
+    """Every cell of the result has one term of each channel: on integers all of it is exact, epilogues too."""
+    rng, d = np.random.default_rng(3), len(kernel)
+    for channels, rows, groups in ((4, 1, 1), (16, 6, 2), (33, 3, 1), (40, 8, 4)):
+        space = [int(n) for n in rng.integers(1, 19, d)]
+        shapes = (3, channels, *space), (channels, rows // groups, *kernel), (rows,)
+        x, w, b = (rng.integers(-9, 9, shape).astype(dtype) for shape in shapes)
+        flat = x.reshape(3, groups, channels // groups, -1), w.reshape(groups, channels // groups, rows // groups, -1)
+        terms = np.einsum("ngcs,gckt->ngkst", *flat).reshape(3, rows, *space, *kernel)
+        beside = terms.transpose(0, 1, *(i for a in range(d) for i in (2 + a, 2 + d + a)))
+        wanted = beside.reshape(3, rows, *np.multiply(space, kernel)) + b[(slice(None), *(None,) * d)]
+        more = rng.integers(-9, 9, wanted.shape).astype(dtype)
+        told: Any = {"stride": kernel, "groups": groups}
+        f = ln.jit(lambda x, m, w=w, b=b, told=told: ln.relu(ln.conv_transpose(x, w, b, **told) + m))
+        for threads in (1, 2):
+            ln.set_num_threads(threads)
+            assert (ln.conv_transpose(x, w, b, **told) == wanted).all()
+            assert (f(x, more) == np.maximum(wanted + more, 0)).all()

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import lunette
-from effort import ALL_OR_HALF, LONG
+from effort import ALL_OR_HALF, ALL_OR_QUARTER, LONG
 from lunette.arithmetic.error import gamma, height
 from lunette.array import defaults_of, recorder_of
 from lunette.number import Array
@@ -350,8 +350,10 @@ def some(shape: tuple[int, ...], hit: Array) -> list[Any]:
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_no_sum_is_longer_than_the_bound_says(problem: Problem, dtype: Any) -> None:
     # All of them lost beside the 1; whole blocks lost; a block lost beside the 1, and the sums of others beside that.
-    for at, (near, far) in enumerate(((1, 1), (16, 16), (320, 320), (512, 512), (1, 170), (1, 320))):
-        for sign in (1, -1) if LONG else (1 - 2 * (at % 2),):
+    # By day float64 has every other one: it goes the same ways, and what differs are numbers of lanes.
+    ways = list(enumerate(((1, 1), (16, 16), (320, 320), (512, 512), (1, 170), (1, 320))))
+    for at, (near, far) in ways if dtype is np.float32 else ways[ALL_OR_HALF]:
+        for sign in (1, -1) if LONG else (1 - 2 * (at // 2 % 2),):
             check(problem, dtype, near, far, sign)
 
 
@@ -361,7 +363,7 @@ def test_nor_where_few_of_the_terms_are_there(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
-@pytest.mark.parametrize("problem", PROBLEMS[ALL_OR_HALF])
+@pytest.mark.parametrize("problem", PROBLEMS[ALL_OR_QUARTER])
 def test_boxes_hold_the_exact_sum_and_rounded_is_next_to_it(problem: Problem, dtype: Any) -> None:
     e = dtype(float(np.finfo(dtype).eps) / 2 * 0.999)
     terms, found = counted(problem)
