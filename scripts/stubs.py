@@ -160,8 +160,10 @@ def stub() -> str:
                 if str(node.module).startswith("lunette.ops.") and inspect.isfunction(function):
                     shape = binary if list(inspect.signature(function).parameters)[:2] == ["x", "y"] else unary
                     made[public] = overloads(public, list(shape(function)))
-                else:
+                elif public != "conform":  # the package, which is callable
                     text += f"from {node.module} import {a.name} as {public}\n"
+    later = [(room, name) for name, room in lunette._PLACES.items()]
+    text += "".join(f"from {room} import {name} as {name}\n" for room, name in [("lunette", "spec"), *later])
     text += "from lunette.conform.run import conform as conform\n"
     text += "from lunette.torch.read import from_torch as from_torch\n\n__version__: str\n\n"
     text += "\n".join(made[name] for name in sorted(made))

@@ -7,45 +7,25 @@ Every operator runs on float arrays (NumPy, torch, JAX), on arrays and nested li
 executable specification in `ln.spec`. Every operator has `<name>_jvp` and `<name>_vjp`.
 """
 
+import sys as _sys
 import typing as _typing
+from importlib import import_module as _import
 
-from lunette import arithmetic as _arithmetic  # noqa: F401 (it registers the arithmetics)
+import lunette.verify as _verify  # noqa: F401 (an empty page; who imports a room of it later binds no name here)
+from lunette import conform as conform  # callable; what it calls is imported then
 from lunette import ops as _ops
-from lunette import spec as spec
-from lunette._native import instruction_set as instruction_set
-from lunette.arithmetic.error import error_bound as error_bound
-from lunette.arithmetic.error import ulps as ulps
+from lunette.array import ARITHMETIC as _ARITHMETIC
 from lunette.array import jvp_of as _jvp_of
 from lunette.array import output_shape as output_shape
 from lunette.array import vjp_of as _vjp_of
-from lunette.certificate.certificate import Certificate as Certificate
-from lunette.certificate.certificate import CertificateError as CertificateError
-from lunette.certificate.certificate import Checked as Checked
-from lunette.certificate.certificate import check as check
-from lunette.dialects import diff as diff
+from lunette.elsewhere import ELSEWHERE as _ELSEWHERE
 from lunette.errors import ArgumentError as ArgumentError
 from lunette.errors import DTypeError as DTypeError
 from lunette.errors import LunetteError as LunetteError
 from lunette.errors import ShapeError as ShapeError
 from lunette.errors import UndecidedError as UndecidedError
-from lunette.explain import Explanation as Explanation
-from lunette.explain import explain as explain
-from lunette.graph.differentiate import grad as grad
-from lunette.graph.differentiate import jvp as jvp
-from lunette.graph.differentiate import value_and_grad as value_and_grad
-from lunette.graph.differentiate import vjp as vjp
-from lunette.graph.graph import Graph as Graph
-from lunette.graph.graph import load as load
-from lunette.graph.jit import jit as jit
-from lunette.graph.jit import trace as trace
-from lunette.graph.nodes import Var as Var
-from lunette.graph.program import ELSEWHERE as _ELSEWHERE
-from lunette.graph.program import Program as Program
-from lunette.graph.rules import rules as rules
 from lunette.number import Dual as Dual
 from lunette.number import Interval as Interval
-from lunette.onnx import from_onnx as from_onnx
-from lunette.onnx import to_onnx as to_onnx
 from lunette.ops import adaptive_avg_pool as adaptive_avg_pool
 from lunette.ops import adaptive_max_pool as adaptive_max_pool
 from lunette.ops import avg_pool as avg_pool
@@ -95,37 +75,93 @@ from lunette.ops.unary import sigmoid as sigmoid
 from lunette.ops.unary import sqrt as sqrt
 from lunette.ops.unary import stop_gradient as stop_gradient
 from lunette.ops.unary import tanh as tanh
-from lunette.relax.bounds import bounds as bounds
-from lunette.relax.result import Bounds as Bounds
+from lunette.rules import COLUMNS as _COLUMNS
 from lunette.threads import get_num_threads as get_num_threads
 from lunette.threads import set_num_threads as set_num_threads
-from lunette.verify.property import Property as Property
-from lunette.verify.result import Verdict as Verdict
-from lunette.verify.verify import verify as verify
-from lunette.version import VERSION as _VERSION
 
-if _typing.TYPE_CHECKING:
-    from lunette.conform.run import conform as conform
-else:  # the package is callable, and what it calls is imported then
-    from lunette import conform as conform
+_LATER = {
+    "lunette._native": "instruction_set",
+    "lunette.arithmetic.error": "error_bound ulps",
+    "lunette.certificate.certificate": "Certificate CertificateError Checked check",
+    "lunette.dialects": "diff",
+    "lunette.explanation": "Explanation explain",
+    "lunette.graph.differentiate": "grad jvp value_and_grad vjp",
+    "lunette.graph.graph": "Graph load",
+    "lunette.graph.jit": "jit trace",
+    "lunette.graph.nodes": "Var",
+    "lunette.graph.program": "Program",
+    "lunette.graph.rules": "rules",
+    "lunette.onnx": "from_onnx to_onnx",
+    "lunette.relax.bounds": "bounds",
+    "lunette.relax.result": "Bounds",
+    "lunette.verify.property": "Property",
+    "lunette.verify.result": "Verdict",
+    "lunette.verify.verify": "verify",
+}
+"""Rooms above the operators, and their public names: loaded when one of these is asked for."""
+_PLACES = {name: room for room, names in _LATER.items() for name in names.split()}
+for _name in ("rules", "verify"):  # rooms of the names of functions, which Python bound here when it imported them
+    globals().pop(_name, None)
 
-__version__ = _VERSION
+
+def __getattr__(name: str) -> _typing.Any:
+    """A public name of a room that is not loaded yet; from then on it is an attribute as any other."""
+    if name == "spec":
+        return _import("lunette.spec")
+    if name == "__version__":
+        value = _import("lunette.version").VERSION
+    elif name in _PLACES:
+        if name == "rules":
+            _columns()
+        value = getattr(_import(_PLACES[name]), name)
+    else:
+        raise AttributeError(f"module 'lunette' has no attribute {name!r}")
+    setattr(_sys.modules[__name__], name, value)
+    return value
 
 
-def from_torch(module: _typing.Any, *examples: _typing.Any, weights: str = "constants", train: bool = False) -> Graph:
+def _columns() -> None:
+    """Of the table of rules, those that rooms above have."""
+    for room in ("lunette.arithmetic", "lunette.relax.step"):
+        _import(room)
+
+
+_COLUMNS[:] = [_columns]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _loaded(name: str) -> _typing.Callable[..., _typing.Any]:
+    """An arithmetic that is loaded when it is first computed in, and then in the place of this."""
+
+    def first(*asked: _typing.Any) -> _typing.Any:
+        _import("lunette.arithmetic")
+        return _ARITHMETIC[name](*asked)
+
+    return first
+
+
+_ARITHMETIC.update({name: _loaded(name) for name in ("rounded", "interval") if name not in _ARITHMETIC})
+
+
+def from_torch(
+    module: _typing.Any, *examples: _typing.Any, weights: str = "constants", train: bool = False
+) -> _typing.Any:
     """The graph of a `torch.nn.Module` for inputs like `examples`; `lunette.torch.read.from_torch` says more."""
     from lunette.torch.read import from_torch as _read  # which imports torch
 
     return _read(module, *examples, weights=weights, train=train)
 
 
-def _to_torch(program: Program) -> _typing.Any:
+def _to_torch(program: _typing.Any) -> _typing.Any:
     from lunette.torch.program import to_torch as _made
 
     return _made(program)
 
 
-def _to_jax(program: Program) -> _typing.Any:
+def _to_jax(program: _typing.Any) -> _typing.Any:
     from lunette.jax.program import to_jax as _made
 
     return _made(program)

@@ -6,18 +6,11 @@ check exactly what others computed, never loads compiled code.
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lunette.later import names_of
 
 if TYPE_CHECKING:
     from lunette._native import *  # noqa: F403
 else:
-
-    def __getattr__(name: str) -> Any:
-        """A name of the core; what was asked for once is an attribute from then on."""
-        if name.startswith("__"):  # what Python and its tools ask any module for
-            return object.__getattribute__(sys.modules[__name__], name)
-        from lunette import _native
-
-        globals()[name] = getattr(_native, name)
-        return globals()[name]
+    __getattr__ = names_of("lunette._native", __name__)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -60,6 +61,29 @@ footer{color:var(--muted);font-size:13px;margin-top:28px}
 """
 
 
+class Page(str):
+    """The text of a page. A prompt shows what it is rather than all of it; a notebook shows it in a frame of its own.
+
+    >>> Page("<p>short</p>")
+    <a page of 12 characters: to_html("page.html") writes it to a file>
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f'<a page of {len(self):,} characters: to_html("page.html") writes it to a file>'
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self)}" style="width:100%;height:560px;border:0"></iframe>'
+
+
+def written(text: str, path: str | Path | None) -> Page:
+    """What a method `to_html` gives: the page, which is in a file, too, if a path says where."""
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return Page(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """One card of the page."""
@@ -104,7 +128,7 @@ def inline(svg: str) -> str:
     return svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)
 
 
-INSET: Final = "text-align:left;padding:2px 12px 2px 0;vertical-align:top"
+INSET: Final = "text-align:left;padding:2px 8px;vertical-align:top"
 
 
 def inset(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import islice
@@ -118,7 +118,7 @@ STYLE: Final = """
 .grid{display:grid;gap:2px;width:max-content;max-width:100%;overflow-x:auto}
 .grid b{font:500 12px ui-monospace,monospace;min-width:30px;height:26px;display:flex;align-items:center;
 justify-content:center;border:1px solid var(--line);border-radius:4px;background:var(--cell);padding:0 4px}
-.grid b.out{cursor:pointer}.grid b.pad{border-style:dashed;opacity:.55}
+.grid b:not([data-o],[data-i]){opacity:.45}.grid b.out{cursor:pointer}.grid b.pad{border-style:dashed;opacity:.55}
 .grid b.on{outline:2px solid var(--ink);outline-offset:-1px}
 .grid b.read{background:var(--blue);color:#fff;opacity:1}.grid b.p{background:var(--amber);color:#1c2433;opacity:1}
 .grid b.over{background:var(--red);color:#fff;opacity:1}
@@ -146,22 +146,27 @@ if(outs.length)light(outs[0]);
 
 def grids(
     starts: Sequence[int],
-    marks: Sequence[Sequence[str]],
+    marks: Sequence[Mapping[int, str]],
     inputs: Sequence[Sequence[tuple[str, str, bool]]],
     outputs: Sequence[Sequence[tuple[str, str]]],
     told: dict[str, str],
 ) -> str:
-    """Two grids: (place, number, whether it is padding) of input cells, (place, number) of output cells."""
+    """Two grids: (place, number, whether it is padding) of input cells, (place, number) of output cells.
+
+    An output cell without a place is there to be seen, and lights up nothing.
+    """
     columns = len(inputs[0]) if inputs else 1
     padding = {True: ' class="pad"', False: ""}
     left = "".join(
         f'<b data-i="{place}"{padding[pad]}>{escape(number)}</b>' for row in inputs for place, number, pad in row
     )
     right = "".join(
-        f'<b class="out" tabindex="0" data-o="{place}">{escape(number)}</b>' for row in outputs for place, number in row
+        f'<b class="out" tabindex="0" data-o="{place}">{escape(number)}</b>' if place else f"<b>{escape(number)}</b>"
+        for row in outputs
+        for place, number in row
     )
     wide = len(outputs[0]) if outputs else 1
-    facts = json.dumps({"start": list(starts), "marks": [list(m) for m in marks], "told": told}).replace("</", "<\\/")
+    facts = json.dumps({"start": list(starts), "marks": [dict(m) for m in marks], "told": told}).replace("</", "<\\/")
     return (
         f'<div class="grids"><div><h3>output</h3><div class="grid" '
         f'style="grid-template-columns:repeat({wide},auto)">{right}</div></div>'

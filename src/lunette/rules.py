@@ -147,8 +147,14 @@ class Interpretation:
             raise missing(self, kind)
 
 
+COLUMNS: list[Callable[[], Any]] = []
+"""What loads interpretations that are not loaded yet. They are above: lunette fills it."""
+
+
 def missing(column: Interpretation, kind: type[Any]) -> ArgumentError:
     """Rule O6: what says that an operator has no rule in a column."""
+    for load in COLUMNS:
+        load()
     has = [other.name for other in Interpretation.every.values() if other.has(kind)]
     got = f"{kind.name}, which has {', '.join(has) or 'none'}"
     need = f'an operator with the rule "{column.name}" ({column.about})'

@@ -21,7 +21,7 @@ from lunette.dialects.configurations import ALTERNATIVES, Configuration, configu
 from lunette.dialects.dialect import Call, Dialect, Unsaid
 from lunette.dialects.meaning import Meaning
 from lunette.errors import ArgumentError, LunetteError, shown
-from lunette.explain import Explanation
+from lunette.explanation import Explanation
 from lunette.ops import KINDS
 from lunette.window import Shape, Window, integer
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from lunette import core, outward
 from lunette.array import FLOAT, HALF, from_numpy, integers_to_numpy, one_kind, to_numpy
+from lunette.elsewhere import ELSEWHERE
 from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, shown
 from lunette.graph.derive import jvp_graph, vjp_graphs
 from lunette.graph.interval_plan import IntervalPlan
@@ -76,8 +77,6 @@ class Stats:
 
 
 _empty = np.empty
-ELSEWHERE: dict[str, Callable[[Any], Callable[..., Any]]] = {}
-"""What makes functions of other frameworks of a program, by the framework. The bridges are above: lunette fills it."""
 
 
 class Program:

@@ -52,7 +52,6 @@ from lunette.number.interval import between_minus_one_and_one as between_minus_o
 from lunette.number.interval import is_decided as is_decided
 from lunette.number.interval import is_enclosure as is_enclosure
 from lunette.number.interval import is_zero as is_zero
-from lunette.number.kinds import CLOSED as CLOSED
 from lunette.number.kinds import EXACT as EXACT
 from lunette.number.kinds import OBJECT as OBJECT
 from lunette.number.kinds import Array as Array

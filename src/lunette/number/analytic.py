@@ -8,10 +8,10 @@ from decimal import ROUND_FLOOR, Decimal
 from operator import mul
 from typing import Any
 
-import flint
 import numpy as np
 
 from lunette.errors import DTypeError
+from lunette.number import flint
 from lunette.number.convert import like
 from lunette.number.interval import Interval
 from lunette.number.kinds import EXACT, Lifted, Number, divide, is_float, primal

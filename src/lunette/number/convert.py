@@ -7,11 +7,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import flint
 import numpy as np
 
+from lunette.number import flint
 from lunette.number.interval import Interval
-from lunette.number.kinds import CLOSED, EXACT, Array, Lifted, Number, is_float, primal
+from lunette.number.kinds import EXACT, Array, Lifted, Number, is_closed, is_float, primal
 from lunette.number.rounding import dyadic
 
 
@@ -48,7 +48,7 @@ def like(value: Number, cell: Number) -> Number:
                 return type(cell)(float(value) if type(cell).__module__ == "ml_dtypes" else value)
             except OverflowError:
                 return type(cell)(math.inf if value > 0 else -math.inf)
-    if isinstance(value, int) and isinstance(cell, CLOSED):
+    if isinstance(value, int) and is_closed(cell):
         return type(cell)(value)
     if isinstance(value, int) or (is_float(value) and not math.isfinite(value)):
         return Decimal(float(value)) if isinstance(cell, Decimal) and not isinstance(value, int) else value
@@ -72,4 +72,4 @@ def zero_like(cell: Number) -> Number:
 def zero_of(*arrays: Array | None) -> Number:
     """Zero in the number type of the first cell there is."""
     cell = next((a[(0,) * a.ndim] for a in arrays if a is not None and a.size), 0)
-    return like(0, cell) * 1 if is_float(primal(cell)) or isinstance(primal(cell), CLOSED) else 0
+    return like(0, cell) * 1 if is_float(primal(cell)) or is_closed(primal(cell)) else 0

@@ -13,10 +13,10 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import flint
 import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
+from lunette.number import flint
 from lunette.number.ends import Ends
 from lunette.number.exactly import as_array, exactly
 from lunette.number.kinds import OBJECT, Array, Lifted, Number, primal

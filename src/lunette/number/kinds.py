@@ -10,15 +10,15 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any, Final, Literal
 
-import flint
 import numpy as np
 import numpy.typing as npt
+
+from lunette.number import flint
 
 Array = npt.NDArray[Any]
 Number = Any
 Ties = Literal["first", "all", "split"]
 EXACT: Final = (int, Fraction)
-CLOSED: Final = (Decimal, flint.fmpq, flint.arb)  # these meet ints, but not the Fractions that ints divide to
 OBJECT: Final = np.dtype(object)
 
 
@@ -50,6 +50,11 @@ def primal(a: Number) -> Number:
     while isinstance(a, Lifted):
         a = a.value
     return a
+
+
+def is_closed(a: Number) -> bool:
+    """Of a type that meets ints, but not the Fractions that ints divide to."""
+    return isinstance(a, (Decimal, flint.fmpq, flint.arb))
 
 
 def is_float(a: Number) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
-import flint
 import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError
+from lunette.number import flint
 from lunette.number.dual import Dual
 from lunette.number.interval import Interval, is_enclosure
 from lunette.number.kinds import Number, Ties, divide, is_infinite, is_nan, primal, total

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Final
+from functools import cache
+from typing import Any
 
-import flint
 import numpy as np
 
+from lunette.number import flint
 from lunette.number.kinds import EXACT, Number, is_infinite
 
 
@@ -81,7 +82,9 @@ def dyadic(a: Number) -> flint.arb:
     return flint.arb(flint.fmpq(q.numerator, q.denominator))
 
 
-_TINY: Final = flint.arb(2) ** -2000
+@cache
+def _tiny() -> flint.arb:
+    return flint.arb(2) ** -2000
 
 
 def of_end(a: Number, f: Callable[[flint.arb], flint.arb], outward: Outward) -> float:
@@ -94,7 +97,7 @@ def of_end(a: Number, f: Callable[[flint.arb], flint.arb], outward: Outward) -> 
     end = ball.lower() if outward is below else ball.upper()
     if not end.is_finite():
         return outward_infinity(outward)
-    if end != 0 and not _TINY < abs(end) < 1 / _TINY:  # far outside the floats: do not build the huge fraction
+    if end != 0 and not _tiny() < abs(end) < 1 / _tiny():  # far outside the floats: do not build the huge fraction
         far = Fraction(2) ** (2000 if abs(end) > 1 else -2000)
         return outward(far if end > 0 else -far)
     q = end.fmpq()

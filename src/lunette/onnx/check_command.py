@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -19,6 +19,10 @@ def check_command(
     network: Annotated[Path, typer.Argument(help=GRAPH)],
     certificate: Annotated[Path, typer.Argument(help="a certificate: of lunette verify, or of b.certificate().save")],
     spec: Annotated[Path | None, typer.Option(help="the property that it is to prove, .vnnlib or .vnnlib.gz")] = None,
+    semantics: Annotated[
+        Literal["real", "float"] | None,
+        typer.Option(help="refuse a proof of the other: real is of exact numbers, float of every execution in floats"),
+    ] = None,
     shape: Annotated[list[str] | None, typer.Option(help=SHAPES)] = None,
 ) -> None:
     """Replay a certificate in exact integers. Status 0 only if it proves the property of --spec of this network.
@@ -35,7 +39,7 @@ def check_command(
     for path, hint in ((certificate, "CERTIFICATE"), (spec, "--spec")):
         if path is not None and not path.is_file():
             raise typer.BadParameter(f"there is no file {path}", param_hint=hint)
-    found = check(graph, Certificate.load(certificate), spec)
+    found = check(graph, Certificate.load(certificate), spec, semantics=semantics)
     if not found.ok:
         out.print(f"refused: {found.reason}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lunette.window import Shape
 
-Rng = np.random.Generator
+if TYPE_CHECKING:
+    Rng = np.random.Generator
+else:  # NumPy loads its generators when they are asked for, which takes half as long as NumPy itself
+    Rng = Any
 SIZES = {0: 1, 1: 14, 2: 7, 3: 5, 4: 3}
 """The greatest spatial size by rank: small enough for exact arithmetic, large enough for every rule to matter."""
 OMIT: Any = object()

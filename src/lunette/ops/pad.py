@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from lunette import core
 from lunette.errors import ArgumentError, shown
-from lunette.number import Array, like
+from lunette.number import Array, as_dtype, like
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.glue import Layout, check_number, make, shape_of, strides
 from lunette.window import Shape, integer, is_sequence
@@ -57,6 +57,9 @@ class Pad(Layout):
         assert shapes[0] is not None and self.step is not None
         inner = [(n - 1) * s + 1 if n else 0 for n, s in zip(shapes[0], self.step, strict=True)]
         return tuple(lo + n + hi for n, (lo, hi) in zip(inner, self.padding, strict=True))
+
+    def cast(self, dtype: np.dtype[Any]) -> Self:
+        return self if dtype.kind in "biuO" else replace(self, value=as_dtype(self.value, dtype))
 
     def spec(self, *arrays: Array | None) -> Array:
         (x,) = arrays

@@ -16,13 +16,25 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
-import flint
 import numpy as np
 
 from lunette import number, outward
 from lunette.errors import ArgumentError, shown
 from lunette.lines import Relaxation
-from lunette.number import Array, Dual, Interval, Number, cannot, each, is_float, is_infinite, like, primal, zero_like
+from lunette.number import (
+    Array,
+    Dual,
+    Interval,
+    Number,
+    cannot,
+    each,
+    flint,
+    is_float,
+    is_infinite,
+    like,
+    primal,
+    zero_like,
+)
 from lunette.op import Case, Shapes, case
 from lunette.ops.binary import Binary, mul, sub
 from lunette.ops.enclose import curve_of

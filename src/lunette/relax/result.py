@@ -15,7 +15,7 @@ from lunette.errors import ArgumentError, error_context
 from lunette.graph.graph import Graph
 from lunette.graph.program import Program
 from lunette.number import Array, Interval
-from lunette.page import bar, inset
+from lunette.page import Page, bar, inset, written
 from lunette.relax.report import POINTS, STEPS, to_html
 
 
@@ -115,13 +115,10 @@ class Bounds:
             got = f"a batch of {len(self.each)} boxes"
             raise ArgumentError("Z7", "bounds of one box", got, f"b.each[0].{what} is about the first.", who="bounds")
 
-    def to_html(self, path: str | Path | None = None) -> str:
+    def to_html(self, path: str | Path | None = None) -> Page:
         """A page about them, which needs no other file; written to `path` if it is given."""
         self._one("to_html()")
-        text = to_html(self)
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
-        return text
+        return written(to_html(self), path)
 
     def _repr_html_(self) -> str:
         """What notebooks show: a bar from lo to hi for every row, the first ones of many."""

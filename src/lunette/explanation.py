@@ -17,11 +17,13 @@ from lunette.array import lookup, resolve_named
 from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, shown
 from lunette.number import Array
 from lunette.ops import Windowed
-from lunette.page import Section, page
+from lunette.page import Page, Section, page, written
 from lunette.pictures import MEANINGS, OVERHANG, PADDING, READ, STYLE, UNREAD, Cell, Panel, grids, short, svg
 from lunette.window import Axis, Geometry, Shape, Window, axes_told, integer, is_sequence, taps
 
 MOST_CELLS, MOST_ROWS, MOST_PANELS = 48, 40, 36
+MOST_SIDE = 32
+"""Cells of an axis that a page shows."""
 MOST_SHARES = 40_000
 """Input cells times output cells up to which all shares of derivatives are found for a page."""
 NOTE = "d={d}: a strip is one axis of a window, and the window reads every combination of one cell per axis."
@@ -273,23 +275,27 @@ class Explanation:
             return ""
         return f"  from cell {tuple(s.cells(p).start for s, p in zip(self.strips, o, strict=True))}"
 
-    def to_html(self, path: str | Path | None = None) -> str:
+    def to_html(self, path: str | Path | None = None) -> Page:
         """A page that needs no network: hover over an output cell, and the window that it reads lights up.
 
-        It is written to `path` if that is given. Of more than two axes the first two are shown, at the first cells of
-        the others; of long axes the first cells.
+        It is written to `path` if that is given. With `at`, that one cell is lit. Of more than two axes the first two
+        are shown, at the first output cells of the others or where `at` is; of long axes the first cells, or those
+        around `at`.
         """
-        strips = self.strips[:2]
-        rest, shown = (0,) * (self.window.d - len(strips)), [range(s.start, min(s.stop, s.start + 32)) for s in strips]
-        outs = [range(min(s.m, 32)) for s in strips]
+        strips, chosen = self.strips[:2], self.at or (0,) * self.window.d
+        rest = chosen[len(strips) :]
+        inside = tuple(next(iter(_read(s, o)), 0) for s, o in zip(self.strips[len(strips) :], rest, strict=True))
+        near = [(s.start, 0) if self.at is None else (s._window(o)[0], o) for s, o in zip(strips, chosen, strict=False)]
+        shown = [_part(s.start, s.stop, i) for s, (i, _) in zip(strips, near, strict=True)]
+        outs = [_part(0, s.m, o) for s, (_, o) in zip(strips, near, strict=True)]
+        lit = list(product(*outs)) if self.at is None else [chosen[: len(strips)]]
 
         def grid(ranges: list[range]) -> list[list[Shape]]:
             rows, columns = (ranges + [range(1)] * 2)[:2] if len(ranges) > 1 else ([range(1), *ranges, range(1)])[:2]
             return [[(r, c) if len(ranges) > 1 else (c,) * len(ranges) for c in columns] for r in rows]
 
-        def number(i: Shape) -> str:
-            inside = all(0 <= p < s.n for p, s in zip(i, strips, strict=True))
-            return (self._number((*i, *rest)) or " ") if inside else " "
+        def place(cell: Shape) -> str:
+            return ",".join(map(str, cell))
 
         def result(o: Shape) -> str:
             return short(self.values.y[(*o, *rest)]) if self.values and self.values.y is not None else " "
@@ -297,30 +303,37 @@ class Explanation:
         def outside(i: Shape) -> bool:
             return not all(0 <= p < s.n for p, s in zip(i, strips, strict=True))
 
-        few = prod(self.out) * prod(self.space) <= MOST_SHARES
+        few = len(lit) * prod(self.space) <= MOST_SHARES
         told = {}
-        for o in product(*outs):
-            reads = " x ".join(f"{{{s.pairs(p)}}}" for s, p in zip(strips, o, strict=True)) or "the one cell"
-            divisor = self.divisor((*o, *rest))
-            words = [f"o={_at(o)} reads {reads}", *([] if divisor is None else [f"divided by {divisor}"])]
-            told[",".join(map(str, o))] = "; ".join([*words, *(self._told((*o, *rest)) if few else [])])
+        for o in lit:
+            whole = (*o, *rest)
+            reads = " x ".join(f"{{{s.pairs(p)}}}" for s, p in zip(self.strips, whole, strict=True)) or "the one cell"
+            divisor = self.divisor(whole)
+            words = [f"o={_at(whole)} reads {reads}", *([] if divisor is None else [f"divided by {divisor}"])]
+            told[place(o)] = "; ".join([*words, *(self._told(whole) if few else [])])
         marks = [
-            ["".join(s._mark(p, i, i in _read(s, p)) for i in r) for p in m]
+            {p: "".join(s._mark(p, i, i in _read(s, p)) for i in r) for p in m}
             for s, r, m in zip(strips, shown, outs, strict=True)
         ]
         body = grids(
             [r.start for r in shown],
             marks,
-            [[(",".join(map(str, i)), number(i), outside(i)) for i in row] for row in grid(shown)],
-            [[(",".join(map(str, o)), result(o)) for o in row] for row in grid(outs)],
+            [[(place(i), self._number((*i, *inside)) or " ", outside(i)) for i in row] for row in grid(shown)],
+            [[(place(o) if place(o) in told else "", result(o)) for o in row] for row in grid(outs)],
             told,
         )
         intro = f"space {self.space} -> {self.out}; blue cells are read, amber is padding, red is overhang."
-        section = Section("windows", "Hover over an output cell", "", body)
-        text = page(self.op.name, intro, [], [section], "", style=STYLE)
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
-        return text
+        if rest:
+            intro += f" Axes 0 and 1 are shown, at output {rest} and input {inside} of the others."
+        title = "Hover over an output cell" if self.at is None else f"Output cell {_at(self.at)}"
+        text = page(self.op.name, intro, [], [Section("windows", title, "", body)], "", style=STYLE)
+        return written(text, path)
+
+
+def _part(start: int, stop: int, near: int) -> range:
+    """Of the cells of an axis those that a page shows: all, or so many around one of them."""
+    begin = max(start, min(near - MOST_SIDE // 2, stop - MOST_SIDE))
+    return range(begin, min(stop, begin + MOST_SIDE))
 
 
 def _read(strip: Strip, o: int) -> range:
