@@ -174,8 +174,11 @@ def test_questions_about_nothing_are_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_specifications_are_read_whole(more: str) -> None:
     """Whatever is not understood might have been a condition."""
-    plain = "; words\n(declare-const X_0 Real)\n" + "".join(
-        f"(assert (>= X_{i} 0))(assert (<= X_{i} 1))" for i in range(2)
+    cells = [*(f"X_{k}" for k in range(sum(n.size for n in NET.inputs))), *(f"Y_{k}" for k in range(len(NET.out)))]
+    plain = (
+        "; words\n"
+        + "".join(f"(declare-const {cell} Real)\n" for cell in cells)
+        + "".join(f"(assert (>= X_{i} 0))(assert (<= X_{i} 1))" for i in range(2))
     )
     assert len(claims_of(plain + "(assert (<= Y_0 -5))(check-sat)", NET)) == 1
     with pytest.raises((ValueError, SyntaxError, TypeError, IndexError, KeyError)):

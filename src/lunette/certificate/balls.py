@@ -77,6 +77,11 @@ def floor(v: Ball, bits: int) -> int:
     return n << e + bits if e + bits >= 0 else n >> -e - bits
 
 
+def few(found: Any, cells: Any) -> Any:
+    """A function that remembers what it found, of few cells; of many it does not, for these would fill the memory."""
+    return found if len(cells) <= 16 else found.__wrapped__
+
+
 @dataclass(frozen=True)
 class Curve:
     """One of these functions; the number is beta, or p."""
@@ -97,7 +102,7 @@ class Curve:
     def image(self, reads: Any, lo: Any, hi: Any, bits: int) -> tuple[list[int], list[int]]:
         """The ends of all cells, from those of what they read."""
         try:
-            both = [self.ends(tuple((lo[p][i], hi[p][i]) for p, i in own), bits) for own in reads]
+            both = [few(Curve.ends, own)(self, tuple((lo[p][i], hi[p][i]) for p, i in own), bits) for own in reads]
         except NotFinite:
             self.need(False, f"finite values of {self.name} everywhere in the box")
         return [low for low, _ in both], [high for _, high in both]
@@ -113,9 +118,15 @@ class Curve:
 
         A coefficient that is rounded down loses less than one, times its cell.
         """
-        s, constant = self.line(x > 0, own, lows, tops, bits)
+        s, constant = few(Curve.line, lows)(self, x > 0, own, lows, tops, bits)
         lost = sum(min(low, 0) for low, v in zip(lows, s, strict=True) if v)
         return [x * v >> UNIT for v in s], x * constant + lost
+
+    def pulled_of(self, region: Any, reads: Any, x: int, own: Any) -> tuple[list[Any], int]:
+        """The same for a cell of a region of check.py: (tap, coefficient) of what it reads, and what is left."""
+        lows, tops = (tuple(end[p][i] for p, i in reads) for end in (region.lo, region.hi))
+        g, least = self.pulled(x, own and tuple(own), lows, tops, region.bits)
+        return list(zip(reads, g, strict=True)), least
 
     @lru_cache(maxsize=1 << 16)  # noqa: B019
     def line(self, below: bool, own: Any, lows: Ends, tops: Ends, bits: int) -> tuple[Any, int]:

@@ -4,7 +4,8 @@
 |------|-------------------------------------------------------------------------------------------------------|
 | CE1  | a certificate is a file that lunette wrote, or another producer in its format (docs/certificates.md)   |
 | CE2  | f is a graph or a program; of a function, box= tells the shapes of its inputs                          |
-| CE3  | property is a property, or the path of a VNNLIB file; box is one box for each input                    |
+| CE3  | property is a property, or the path of a VNNLIB file; box is one finite box for each input; semantics  |
+|      | is "real", "float" or None                                                                             |
 | CE4  | the bounds have a certificate: all operators are those that the checker knows, and boxes are finite    |
 """
 
@@ -151,11 +152,13 @@ class Checked:
         return self.ok
 
 
-def check(f: Any, certificate: Any, property: Any = None, box: Any = None) -> Checked:
+def check(f: Any, certificate: Any, property: Any = None, box: Any = None, semantics: str | None = None) -> Checked:
     """Replay a certificate in exact integers, and compare what it proves with what is asked.
 
     `f` is a graph or a program, or a function, of which `box` tells the shapes. Without `property`, what is asked is
     that the certificate proves what it states of f (and of boxes that hold `box`); `certificate.statement` says what.
+    With `semantics`, "real" or "float", a proof of the other is not enough: the first says nothing of executions in
+    floats, the second nothing of other numbers.
 
     >>> import numpy as np, lunette as ln
     >>> x = ln.Interval(np.full((2,), -1.0), np.ones(2))
@@ -165,6 +168,8 @@ def check(f: Any, certificate: Any, property: Any = None, box: Any = None) -> Ch
     (True, array([0., 0.]), array([0.5, 0.5]))
     """
     with error_context("check"):
+        if semantics not in (None, "real", "float"):
+            raise ArgumentError("CE3", '"real", "float" or None', shown(semantics), "As in ln.bounds and ln.verify.")
         boxes = [] if box is None else list(box) if isinstance(box, list | tuple) else [box]
         graph = f.graph if isinstance(f, Program) else f
         if not isinstance(graph, Graph):
@@ -180,10 +185,12 @@ def check(f: Any, certificate: Any, property: Any = None, box: Any = None) -> Ch
         net = network_of(graph)
         grade = net.grade
         cases = checker.check(net, certificate.data)
+        own = statement.semantics
+        checker.need(semantics in (None, own), f"a proof in semantics {semantics}; the certificate is one in {own}")
         if property is not None or boxes:
             checker.need(
                 proves(cases, _wanted(net, cases, property, boxes)),
-                "a proof of what was asked; the certificate proves something else",
+                "a proof of what was asked: these conditions, over a box around this one; the certificate has others",
             )
     except LunetteError:
         raise
@@ -222,11 +229,10 @@ def _wanted(net: checker.Network, cases: Any, property: Any, boxes: Sequence[Any
     ends = None
     if boxes:
         sides = [(b.lo, b.hi) if isinstance(b, Interval) else (b, b) for b in boxes]
-        ends = [
-            (Fraction(float(lo)), Fraction(float(hi)))
-            for pair in sides
-            for lo, hi in zip(np.ravel(pair[0]).tolist(), np.ravel(pair[1]).tolist(), strict=True)
-        ]
+        ends = [both for pair in sides for both in zip(*map(_exact, pair), strict=True)]
+        if len(ends) != (cells := sum(n.size for n in net.inputs)):
+            need = f"a box for each of {len(net.inputs)} inputs, {cells} cells together"
+            raise ArgumentError("CE3", need, f"{len(ends)} cells", "box= is one, or a list of one for each input.")
     if property is None:
         if ends is not None and not any(claims for _, claims in cases):
             raise ArgumentError("CE3", "a certificate that claims something of the box", "none", "It proves nothing.")
@@ -242,9 +248,9 @@ def _wanted(net: checker.Network, cases: Any, property: Any, boxes: Sequence[Any
             if own is None or any(None in pair for pair in own):
                 need = "a box: of the property, or box="
                 raise ArgumentError("CE3", need, "none", "ln.Property.load brings the one of its file.")
-            found.append(
-                ([(nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(own, dtypes, strict=True)], claim)
-            )
+            if case.box is not None:  # decimals of a file; the ends of box= are what they are
+                own = [(nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(own, dtypes, strict=True)]
+            found.append((own, claim))
     else:
         raise ArgumentError("CE3", "a property, or the path of a VNNLIB file", shown(property), "See ln.Property.")
     if ends is None:
@@ -254,6 +260,15 @@ def _wanted(net: checker.Network, cases: Any, property: Any, boxes: Sequence[Any
     if found and not asked:
         raise ArgumentError("CE3", "a box that meets those of the property", "one that meets none", "Nothing is asked.")
     return asked
+
+
+def _exact(end: Any) -> list[Fraction]:
+    """The cells of an end of a box, of whatever number type: a rounded one would be another question."""
+    cells = np.ravel(np.asarray(end)).tolist()
+    try:
+        return [Fraction(*v.as_integer_ratio()) for v in cells]
+    except (AttributeError, ValueError, OverflowError):  # no number, not a number, infinite
+        raise ArgumentError("CE3", "a box of finite numbers", shown(end), "Certificates are of finite boxes.") from None
 
 
 def spec_text(path: str | os.PathLike[str]) -> str:

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
+from lunette.certificate import check
 from lunette.certificate.check import UNIT, Network
 
 BITS: Final = 48
 """Of precision: ends of boxes and coefficients are multiples of 2**-48 unless the producer wants otherwise."""
 SLOPES: Final = 1 << UNIT
 """Slopes are multiples of 1/SLOPES."""
+MOST_TAPS: Final = 64
+"""Of a maximum whose winner is split."""
 
 Number = int | float | Fraction
 Box = Sequence[tuple[Number, Number]]
@@ -77,6 +80,14 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Sum:
+    """Two parts: where a sum of (node, cell, integer weight) is at most a number, and where it is at least that."""
+
+    terms: Sequence[tuple[int, int, int]]
+    at: Number = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Winner:
     """One part for each tap of a cell of a maximum: where it is no less than the others, an inequality for each."""
 
@@ -90,7 +101,7 @@ class Branch:
 
     steps: Sequence[Forward | Tighten] = ()
     proofs: Sequence[Proof] = ()
-    split: Cut | Winner | None = None
+    split: Cut | Sum | Winner | None = None
     parts: Sequence[Branch] = ()
 
 
@@ -101,6 +112,12 @@ class Case:
     boxes: Sequence[Box]
     claims: Sequence[Claim]
     tree: Branch = field(default_factory=Branch)
+
+
+def most_splits(net: Network, claims: int = 1) -> int:
+    """How many splits of a case with so many claims may be in each other: what the checker keeps of each is limited."""
+    kept = sum(n.size + 16 for n in net.nodes.values()) + (check.MOST_TERMS >> 9) + 16 * claims
+    return -(-check.MOST_TERMS // kept)
 
 
 # ---- bytes
@@ -158,6 +175,8 @@ def _branch(net: Network, branch: Branch) -> list[Any]:
     split = branch.split
     if split is None:
         return [steps, proofs, []]
+    if isinstance(split, Sum):
+        return [steps, proofs, [[list(t) for t in split.terms], None, _number(split.at)]]
     return [steps, proofs, [split.node, split.cell, _number(split.at) if isinstance(split, Cut) else None]]
 
 

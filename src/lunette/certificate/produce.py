@@ -83,7 +83,7 @@ def lower(
     by_box: bool = False,
 ) -> float:
     """What the checker will prove of row . output from below, rounded down to a float."""
-    own = {(at, c): with_zero(region.net, at, c, v) for at, some in (slopes or {}).items() for c, v in some.items()}
+    own = of_all_taps(region.net, slopes or {})
     factors = [Fraction(b) for b in betas] if betas is not None else [Fraction(0)] * len(region.spaces)
     claim = [({c: Fraction(v) for c, v in row.items()}, Fraction(0), False)]
     exact = region.excess(claim, [Fraction(1)], factors, own, by_box)
@@ -91,11 +91,16 @@ def lower(
     return found if Fraction(found) <= exact else nextafter(found, -inf)
 
 
-def with_zero(net: Network, at: int, cell: int, values: Sequence[int]) -> list[int]:
-    """Slopes of all taps, from those of all taps but zero."""
-    given, reads = iter(values), net.nodes[at].taps or net.nodes[at].reads
-    assert reads is not None
-    return [0 if p == ZERO else next(given) for p, _ in reads[cell]]
+def of_all_taps(net: Network, slopes: Slopes) -> dict[tuple[int, int], list[int]]:
+    """Slopes of all taps, from those of all taps but zero, as a walk has them."""
+    found = {}
+    for at, some in slopes.items():
+        reads = net.nodes[at].taps or net.nodes[at].reads
+        assert reads is not None
+        for cell, values in some.items():
+            given = iter(values)
+            found[at, cell] = [0 if p == ZERO else next(given) for p, _ in reads[cell]]
+    return found
 
 
 def bounds_case(

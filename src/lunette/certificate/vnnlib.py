@@ -35,6 +35,16 @@ def proves(cases: list[tuple[Any, Any]], wanted: list[tuple[Any, Any]]) -> bool:
     return all(any(follows(*one, *case) for case in cases) for one in wanted)
 
 
+def compare(cases: list[tuple[Any, Any]], text: str, net: Any, need: Any) -> None:
+    """Refuse, by `need` of check.py, cases that do not say that no input of a network satisfies a VNNLIB file."""
+    wanted = claims_of(text, net)
+    for n, one in enumerate(wanted):
+        told = (
+            f"a proof of alternative {n} of {len(wanted)} of SPEC: its conditions, over a box around its own; what is"
+        )
+        need(proves(cases, [one]), f"{told} proven is of other conditions, or of other boxes")
+
+
 def claims_of(text: str, net: Any) -> list[tuple[Any, Any]]:
     """(ends, claim) of each alternative of a VNNLIB file; X are the cells of all inputs, Y those of the output."""
     plain = re.sub(r";.*", "", text)
@@ -45,16 +55,23 @@ def claims_of(text: str, net: Any) -> list[tuple[Any, Any]]:
 
     def alternatives(e: Any) -> list[list[Any]]:
         parts = [alternatives(part) for part in e[1:]] if e[0] in ("and", "or") else [[[e]]]
-        need(prod(map(len, parts)) < 1 << 16 or e[0] == "or", "alternatives of a possible number")
+        need(parts, f"something that `{e[0]}` is of")
+        many = sum(map(len, parts)) if e[0] == "or" else prod(map(len, parts))
+        need(many < 1 << 16, "alternatives of a possible number")
         return list(chain(*parts)) if e[0] == "or" else [list(chain(*p)) for p in product(*parts)]
 
     for form in forms:
         known = {"assert": 2, "declare-const": 3, "declare-fun": 4, "set-logic": 2, "check-sat": 1}
         need(isinstance(form, list) and form and known.get(form[0]) == len(form), "assertions and declarations")
+    declared = {form[1] for form in forms if form[0].startswith("declare")}
+    cells = {f"{name}_{i}" for name, n in (("X", len(dtypes)), ("Y", len(net.out))) for i in range(n)}
+    need(declared in (set(), cells), "declarations of the cells of this network, and no others")
     for atoms in alternatives(["and", *(form[1] for form in forms if form[0] == "assert")]):
         box: list[Any] = [([], []) for _ in dtypes]
         claim = []
-        for op, *sides in atoms:
+        for atom in atoms:
+            need(isinstance(atom, list), "inequalities")
+            op, *sides = atom
             row, threshold = defaultdict[str, Fraction](Fraction), Fraction(0)
             need(op in ("<=", "<", ">=", ">") and len(sides) == 2, "inequalities")
             for side, sign in zip(sides if op[0] == "<" else sides[::-1], (1, -1), strict=True):
@@ -64,6 +81,7 @@ def claims_of(text: str, net: Any) -> list[tuple[Any, Any]]:
                     need(re.fullmatch(r"[-+]?[0-9.]{1,999}([eE][-+]?[0-9]{1,3})?", side), "decimal numbers")
                     threshold -= sign * Fraction(side)
             if all(v[0] == "Y" for v in row):
+                need(all(int(v[2:]) < len(net.out) for v in row), "cells of the output")
                 claim.append(({int(v[2:]): c for v, c in row.items()}, threshold, op in "<>"))
             else:
                 ((v, c),) = row.items()
@@ -71,7 +89,11 @@ def claims_of(text: str, net: Any) -> list[tuple[Any, Any]]:
                 box[int(v[2:])][c > 0].append(c * threshold)
         ends = [(max(lo), min(hi)) for lo, hi in box]
         ends = [(nearest(a, t),) * 2 if a == b else (a, b) for (a, b), t in zip(ends, dtypes, strict=True)]
+        # Ends that cross between two floats are one number to those who read floats, and none to those who do not.
+        close = [a > b and nearest(a, t) <= nearest(b, t) for (a, b), t in zip(ends, dtypes, strict=True)]
+        need(not any(close), "ends that are numbers apart in the dtype of their input, where the lower one is greater")
         found += [(ends, claim)] if all(a <= b for a, b in ends) else []
+    need(found, "a box that is not empty")
     return found
 
 
