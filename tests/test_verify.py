@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import json
 import os
 import signal
 import threading
@@ -17,6 +20,7 @@ import pytest
 import lunette as ln
 from lunette.certificate.check import Refused, check
 from lunette.certificate.produce import network_of
+from lunette.verify import clock
 from lunette.verify import exact as evaluation
 from lunette.verify.clock import Clock, TimeUp
 from tiny_networks import Layer, least, random_layers, run
@@ -127,6 +131,48 @@ def test_a_planted_counterexample_is_found_or_nothing_is_claimed() -> None:
     assert judged(layers, box, [1, 0], ">", Fraction(0), False) != "proved"
 
 
+@pytest.mark.parametrize("semantics", ["real", "float"])
+def test_relus_that_read_the_same_inputs_are_bounded_together(semantics: str) -> None:
+    """Where lines of single relus give too little: lemmas about several, in a chain that the checker follows."""
+    rng = np.random.default_rng(1)
+    w, v = rng.normal(size=(6, 1, 2, 2)).astype(np.float32), rng.normal(size=(1, 96)).astype(np.float32)
+    graph = ln.trace(
+        lambda x: ln.linear(ln.reshape(ln.relu(ln.conv(x, w)), (1, 96)), v), np.zeros((1, 1, 5, 5), np.float32)
+    )
+    box = ln.Interval(np.full((1, 1, 5, 5), -0.5, np.float32), np.full((1, 1, 5, 5), 0.5, np.float32))
+    above = ln.Property.linear([1], ">", -1000)
+    found = ln.verify(graph, box, above, method="attack").found - 1000
+    lines = float(ln.bounds(graph, box, method="optimised", steps=40).lo[0, 0])
+    assert lines < found - 1
+    p = ln.Property.linear([1], ">", Fraction(lines + 0.5 * (found - lines)))
+    verdict = ln.verify(graph, box, p, timeout=30.0, semantics=semantics)
+    assert (verdict.status, verdict.reason) == ("proved", "together")
+    certified(graph, verdict, box, p)
+    content = json.loads(verdict.certificate.data)
+    sums = [b for b in content["cases"][0]["tree"] if b[2] and isinstance(b[2][0], list)]
+    assert len(sums) == 16
+    for more, sign in ((1 << 30, 1), (0, -1)):  # a lemma that says more than is so, and one of another sum
+        changed = json.loads(verdict.certificate.data)
+        split = next(b[2] for b in changed["cases"][0]["tree"] if b[2])
+        split[2] += more
+        split[0][0][2] *= sign
+        with pytest.raises(Refused):
+            check(network_of(graph), json.dumps(changed).encode())
+
+
+def test_few_inputs_are_cut_in_two() -> None:
+    """Of curves, nothing can be decided; of few inputs, halves are bounded by themselves."""
+    graph = ln.trace(lambda x: ln.tanh(x * np.float32(3)) - ln.tanh(x), np.zeros(1, np.float32))
+    box = ln.Interval(np.full(1, -1, np.float32), np.ones(1, np.float32))
+    p = ln.Property.linear([1], ">", Fraction(-1, 2))
+    assert ln.verify(graph, box, p, method="optimised").status == "unknown"
+    v = ln.verify(graph, box, p, timeout=20.0)
+    assert (v.status, v.reason) == ("proved", "split")
+    assert v.leaves >= 2 and v.tree[0].at is not None
+    certified(graph, v, box, p)
+    assert ln.verify(graph, box, ln.Property.linear([1], ">", Fraction(-1, 4))).status == "disproved"
+
+
 def test_semantics_of_floats() -> None:
     """A margin of one in a billion holds for the real function, not for every execution; a wide one holds for both."""
     w = np.array([[0.1] * 40], np.float32)
@@ -214,6 +260,24 @@ def test_time_limits_hold(seconds: float) -> None:
     assert v.certificate is None
 
 
+def test_an_alarm_that_would_be_lost_rings_again() -> None:
+    """Python prints what a finaliser raises, and goes on; pytest makes an error of that."""
+
+    class Slow:
+        def __del__(self) -> None:
+            time.sleep(0.4)
+
+    def work() -> None:
+        Slow()
+        while time.perf_counter() - begin < 5:
+            pass
+
+    begin = time.perf_counter()
+    with pytest.raises(TimeUp), Clock(0.0).alarm():
+        work()
+    assert time.perf_counter() - begin >= 0.4
+
+
 def test_time_limits_hold_in_other_threads() -> None:
     """Where there is no signal, ticks have to do."""
     graph, box, p = hard()
@@ -247,19 +311,150 @@ def test_alarms_of_others_are_left_alone() -> None:
     before = signal.signal(signal.SIGALRM, lambda *_: rings.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
-        with Clock(0.05).alarm():
-            time.sleep(0.4)
+        with pytest.raises(TimeUp):
+            _wait_for_alarm(0.5)
         assert rings == [1]
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     with pytest.raises(TimeUp):
-        _wait_for_alarm()
+        _wait_for_alarm(5)
 
 
-def _wait_for_alarm() -> None:
+def _wait_for_alarm(seconds: float) -> None:
     with Clock(0.05).alarm():
-        time.sleep(5)
+        time.sleep(seconds)
+
+
+def late(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_an_alarm_that_rings_while_it_is_armed_is_disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is one that rings while it is disarmed: nothing is left behind that would ring in somebody else's code."""
+    monkeypatch.setattr(clock, "LATE", 0.02)
+    arm, before = signal.setitimer, signal.getsignal(signal.SIGALRM)
+
+    def slow(which: int, seconds: float, again: float = 0.0) -> None:
+        late(0.0 if seconds else 0.05)
+        arm(which, seconds, again)
+        late(0.05 if seconds > clock.SOON else 0.0)
+
+    monkeypatch.setattr(signal, "setitimer", slow)
+    with pytest.raises(TimeUp), Clock(0.0).alarm():
+        late(1.0)
+    with Clock(0.0).alarm():
+        pass
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_an_alarm_that_rings_while_garbage_is_collected_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python prints and forgets what is raised in a callback of the collector: pytest would fail on that."""
+    monkeypatch.setattr(clock, "LATE", 0.02)
+    collected: list[str] = []
+
+    def callback(phase: str, info: dict[str, int]) -> None:
+        late(0.1)
+        collected.append(phase)
+
+    gc.callbacks.append(callback)
+    try:
+        with pytest.raises(TimeUp), Clock(0.0).alarm():
+            gc.collect()
+            late(1.0)
+    finally:
+        gc.callbacks.remove(callback)
+    assert collected == ["start", "stop"]
+
+
+def test_threads_that_wait_for_an_end_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it comes while they are started, or while the work is left; ticks have to do where there is none."""
+    monkeypatch.setattr(clock, "LATE", 0.02)
+    start, told = threading.Thread.start, list[str]()
+
+    def slow(thread: threading.Thread) -> None:
+        start(thread)
+        late(0.1)
+
+    def work() -> None:
+        before = threading.active_count()
+        monkeypatch.setattr(threading.Thread, "start", slow)
+        with pytest.raises(TimeUp), Clock(0.0).alarm():
+            late(1.0)
+        late(0.1)
+        told.append(f"{threading.active_count() - before} more")
+
+        def refused(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        with Clock(0.0).alarm():
+            told.append("ticks")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert told == ["0 more", "ticks"]
+
+
+def test_interruptions_of_others_are_theirs() -> None:
+    """What somebody else asked to be raised in a thread is not taken back; `except Exception` is not for the end."""
+    raising = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    told: list[str] = []
+
+    def work() -> None:
+        try:
+            with Clock(60.0).alarm():
+                raising(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(ValueError))
+        except ValueError:
+            told.append("raised")
+        try:
+            with Clock(0.0).alarm():
+                try:
+                    late(2.0)
+                except Exception:
+                    told.append("swallowed")
+        except TimeUp:
+            told.append("over")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert told == ["raised", "over"]
+
+
+def test_what_does_not_look_at_the_clock_is_interrupted_in_other_threads() -> None:
+    """Once, where it is inside; never afterwards, also where it was about to be."""
+    told: list[Any] = []
+
+    def work() -> None:
+        begin = time.perf_counter()
+        try:
+            with Clock(0.05).alarm():
+                while True:
+                    pass
+        except TimeUp:
+            told.append(time.perf_counter() - begin)
+        for k in range(6):
+            try:
+                with Clock(k / 100).alarm():
+                    end = time.perf_counter() + 0.225
+                    while time.perf_counter() < end:
+                        pass
+            except TimeUp:
+                pass
+        end = time.perf_counter() + 0.6
+        while time.perf_counter() < end:
+            pass
+        told.append("done")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert told[0] < 2 and told[1:] == ["done"]
 
 
 # ---- what is asked

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
@@ -120,6 +121,59 @@ def test_many_instances(folder: Path, tmp_path: Path) -> None:
     assert "come to its end" in again.output
 
 
+def test_a_file_that_is_missing_costs_its_own_row(folder: Path, tmp_path: Path) -> None:
+    """So does a name of several files; lines that come twice have two rows, and files of one name do not meet."""
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "good.vnnlib").write_bytes((folder / "good.vnnlib").read_bytes())
+    (tmp_path / "net.onnx").write_bytes((folder / "nets" / "net.onnx").read_bytes())
+    names = ["no.vnnlib", "a/good.vnnlib", "b/good.vnnlib", "c/good.vnnlib", "a/good.vnnlib"]
+    (tmp_path / "list.csv").write_text("".join(f"net.onnx,{name},20\n" for name in ["good.vnnlib", *names]))
+    kept, words = tmp_path / "kept", ["--results", tmp_path / "r.csv", "--json", tmp_path / "r.json"]
+    done = lunette("--instances", tmp_path / "list.csv", "--certificates", kept, *words)
+    assert done.exit_code == 3, done.output
+    rows = json.loads((tmp_path / "r.json").read_text())
+    assert [r["status"] for r in rows] == ["error", "error", "proved", "proved", "error", "proved"]
+    assert ["2 files" in r["reason"] for r in rows] == [True, False, False, False, True, False]
+    assert "no.vnnlib, of which there is no file" in rows[1]["reason"] and "[VI2]" in rows[1]["reason"]
+    assert rows[2] == rows[5] and len({r["file"] for r in rows[2:4]}) == len(list(kept.iterdir())) == 2
+
+
+def test_a_file_that_disappears_costs_its_own_row(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the list was read: the others are run, and a run that goes on asks once more for that one."""
+    from lunette.verify import instances
+
+    for name in ("good", "bad"):
+        (tmp_path / f"{name}.vnnlib").write_bytes((folder / f"{name}.vnnlib").read_bytes())
+    net = tmp_path / "net.onnx"
+    net.write_bytes((folder / "nets" / "net.onnx").read_bytes())
+    (tmp_path / "list.csv").write_text("net.onnx,good.vnnlib,20\nnet.onnx,bad.vnnlib,20\n")
+    one, gone = read_list(tmp_path / "list.csv", None)
+    own, words = instances.run_instance, ["--instances", tmp_path / "list.csv", "--resume", tmp_path / "journal"]
+
+    def run(instance: instances.Instance, *rest: Any) -> dict[str, Any]:
+        if instance == gone:
+            net.unlink()
+        return own(instance, *rest)
+
+    monkeypatch.setattr(instances, "run_instance", run)
+    done = lunette(*words, "--results", tmp_path / "r.csv")
+    assert done.exit_code == 3, done.output
+    rows = list(csv.reader((tmp_path / "r.csv").read_text().splitlines()))
+    assert [r[2] for r in rows] == ["proved", "error"]
+    monkeypatch.undo()
+    net.write_bytes((folder / "nets" / "net.onnx").read_bytes())
+    again = lunette(*words, "--results", tmp_path / "r.csv")
+    assert "1 of 2 instances are from the journal" in again.output
+    rows = list(csv.reader((tmp_path / "r.csv").read_text().splitlines()))
+    assert [r[2] for r in rows] == ["proved", "disproved"]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    result = own(one)
+    assert (result["status"], result["again"], result["key"]) == ("error", True, one.key)
+
+
 def test_a_killed_run_goes_on(folder: Path, tmp_path: Path) -> None:
     """Killed after the first result was written: what was done is not done again."""
     listed = folder / "long.csv"
@@ -156,7 +210,7 @@ def test_an_instance_that_dies_or_hangs_costs_itself(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(instances, "GRACE", 0.5)
     one = read_list(folder / "list.csv", None)[0]
-    quick = instances.Instance(one.net, one.spec, 0.5)
+    quick = instances.Instance(one.net, one.spec, 0.5).with_key()
     for how, status in (("die", "error"), ("hang", "unknown")):
         monkeypatch.setenv("HOW", how)
         result = instances.run_instance(quick)
@@ -168,7 +222,7 @@ def test_lists_and_journals_that_are_none(folder: Path, tmp_path: Path) -> None:
     for content, rule in (
         ("net.onnx\n", "VI1"),
         ("net.onnx,good.vnnlib,soon\n", "VI3"),
-        ("net.onnx,no.vnnlib,1\n", "VI2"),
+        ("net.onnx,good.vnnlib,-1\n", "VI3"),
     ):
         path = folder / "wrong.csv"
         path.write_text(content)

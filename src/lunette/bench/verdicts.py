@@ -58,12 +58,14 @@ class Line:
 
 
 def pairs(root: Path, name: str) -> Iterator[tuple[Path, Path, float]]:
-    """Networks, properties and seconds of a set, of what is there."""
+    """Networks, properties and seconds of a set: those of its list whose files are there, or by the names of files."""
     folder = root / FOLDERS[name]
     specs = {p.name: p for p in sorted((folder / "vnnlib").glob("*.vnnlib*"))}
-    if name == "verivital":
-        for net, spec, seconds in csv.reader((folder / "instances.csv").read_text().splitlines()):
-            yield folder / net, specs[Path(spec).name + ".gz"], float(seconds)
+    if (listed := folder / "instances.csv").exists():
+        for net, spec, seconds in csv.reader(listed.read_text().splitlines()):
+            path, own = folder / Path(net).name, specs.get(Path(spec).name + ".gz")
+            if path.exists() and own is not None:
+                yield path, own, float(seconds)
         return
     nets = sorted(folder.glob("*.onnx"))
     for spec, path in specs.items():
@@ -71,7 +73,7 @@ def pairs(root: Path, name: str) -> Iterator[tuple[Path, Path, float]]:
             word = next((w for start, w in RESNET.items() if spec.startswith(start)), "resnet_2b")
             yield folder / f"{word}.onnx", path, 300.0
         else:
-            fitting = [n for n in nets if spec.startswith((f"{n.stem}-", f"{n.stem}_prop"))]
+            fitting = [n for n in nets if spec.startswith(f"{n.stem}-")]
             yield (fitting or nets)[-1], path, 300.0
 
 

@@ -1,7 +1,8 @@
 """What was found, as a certificate: the checker's own arithmetic is run on it here, so that it proves what it says.
 
 Bounds in floats found the proof; what counts is what the checker (lunette.certificate.check) makes of it. A claim is
-stated only after the checker's exact walk has excluded it, with the slopes and factors that go into the file.
+stated only after the checker's exact walk has excluded it, with the slopes and factors that go into the file. What a
+file may have at most, the checker's limits say, too: a proof that needs more is none.
 """
 
 from __future__ import annotations
@@ -10,15 +11,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from lunette.certificate import check
 from lunette.certificate.certificate import Certificate
-from lunette.certificate.check import ZERO, Refused, Region
-from lunette.certificate.format import SLOPES, Branch, Case, Cut, Forward, Inequality, Proof, Tighten, Winner, write
-from lunette.certificate.produce import box_of, network_of, region_of, with_zero
+from lunette.certificate.check import ZERO, Refused, Region, Tap
+from lunette.certificate.format import (
+    SLOPES,
+    Branch,
+    Case,
+    Cut,
+    Forward,
+    Inequality,
+    Proof,
+    Tighten,
+    Winner,
+    most_splits,
+    write,
+)
+from lunette.certificate.produce import box_of, network_of, of_all_taps, region_of, tightened
+from lunette.certificate.slots import near
 from lunette.graph.graph import Graph
 from lunette.lines import Greatest, Kink
 from lunette.number import Array
@@ -28,14 +43,19 @@ from lunette.ops.reduce import Max
 from lunette.ops.unary import Abs, LeakyRelu, Relu
 from lunette.relax.boxes import Boxes
 from lunette.relax.step import Relaxed
+from lunette.verify.joint import Groups, Joint, groups_of
 from lunette.verify.leaves import Leaf, Walks
+from lunette.verify.lemmas import Chain
 from lunette.verify.question import Room
 from lunette.verify.search import Tree
 from lunette.version import VERSION
 
 Slopes = dict[int, dict[int, list[int]]]
+AT_ONCE: Final = 64
+"""Cells that are tightened between two looks at the clock."""
 
 
+LIMITS: Final = "a certificate of what was found is more than the checker takes"
 _KNOWN: WeakKeyDictionary[Graph, Any] = WeakKeyDictionary()
 """Networks as the checker reads them: reading takes as long as a proof."""
 
@@ -78,12 +98,13 @@ class Certifier:
 
     def places(self, net: Boxes) -> dict[int, int]:
         """The checker's number of every node that bends, by its number in the graph that was bounded."""
+
+        def told(graph: Graph, at: int) -> Any:
+            n = graph.nodes[at]
+            return n.kind, n.shape, graph.nodes[n.inputs[0] or 0].shape
+
         own, theirs = bends(self.graph), bends(net.graph)
-        same = len(own) == len(theirs) and all(
-            self.graph.nodes[a].kind is net.graph.nodes[b].kind
-            and self.graph.nodes[a].shape == net.graph.nodes[b].shape
-            for a, b in zip(own, theirs, strict=True)
-        )
+        same = [told(self.graph, a) for a in own] == [told(net.graph, b) for b in theirs]
         if not same:
             return {}
         parts = {b: self.graph.nodes[a].kind in (LeakyRelu, Abs) for a, b in zip(own, theirs, strict=True)}
@@ -93,35 +114,54 @@ class Certifier:
 
     def cases(self, room: Room, net: Boxes, how: Sequence[Any], rows: Sequence[int], walks: Walks | None) -> list[Case]:
         """The proofs of all claims about one box: one case for those that need no splits, one for each that does."""
-        work = self.rooms.setdefault(id(room), _Room(self, room, net, walks))
+        work = self.room(room, net, walks)
         work.walks, work.open, work.failed = walks, [], []
         trees = [c for c, h in enumerate(how) if isinstance(h, Tree) and h.children]
+        joint = [c for c, h in enumerate(how) if isinstance(h, Joint)]
         early = [c for c, h in enumerate(how) if h == "interval"]
-        late = [c for c in range(len(how)) if c not in (*trees, *early)]
+        late = [c for c in range(len(how)) if c not in (*trees, *joint, *early)]
         found = []
         if early:
             proofs = [work.at_root(c, rows[c], how[c], work.root) for c in early]
-            found.append(self._case(work, early, Branch((), proofs)))
+            found.append(self._case(work, early, Branch((), _numbered(proofs))))
         if late:
             steps, region = work.tightened
             proofs = [work.at_root(c, rows[c], how[c], region) for c in late]
-            found.append(self._case(work, late, Branch(steps, proofs)))
+            found.append(self._case(work, late, Branch(steps, _numbered(proofs))))
         found += [self._case(work, [c], work.split(c, rows[c], how[c])) for c in trees]
+        found += [self._case(work, [c], work.together(c, rows[c], how[c])) for c in joint]
         if work.open or work.failed:
             raise Refuted(work.open, work.failed)
+        work.work = work.root.work[0] + len(found) * work.begun
         return found
 
+    def room(self, room: Room, net: Boxes, walks: Walks | None) -> _Room:
+        """What is known of a box."""
+        return self.rooms.setdefault(id(room), _Room(self, room, net, walks))
+
     def _case(self, work: _Room, claims: list[int], tree: Branch) -> Case:
-        numbers = {c: k for k, c in enumerate(claims)}
-        inequalities = [
-            [Inequality(dict(d.terms), d.threshold, d.strict) for d in work.room.cases[c].conditions] for c in claims
-        ]
-        return Case(work.boxes, inequalities, _renumbered(tree, numbers))
+        return Case(work.boxes, [[Inequality(*d) for d in work.claim(c)] for c in claims], tree)
+
+    def made(self, cases: Sequence[Case]) -> Certificate:
+        """A certificate of these cases, which the checker has followed; Refused if there is more than it reads."""
+        data = write(self.net, cases, self.semantics, f"lunette {VERSION}, verify")
+        try:
+            check.cases_of(check.parsed(data))
+        except ValueError:
+            raise Refused(f"a smaller file: it has {len(data)} bytes") from None
+        work, todo = sum(w.work for w in self.rooms.values()), [(len(c.claims), c.tree) for c in cases]
+        while todo:
+            claims, branch = todo.pop()
+            work += claims + len(self.net.nodes) * (1 + len(branch.steps))
+            todo += [(claims, part) for part in branch.parts]
+        # Twice: the checker may pack rows otherwise, which have then another price.
+        check.need(2 * work < check.MOST_WORK, "less work in all cases together")
+        return Certificate(data)
 
 
-def _renumbered(branch: Branch, numbers: Mapping[int, int]) -> Branch:
-    proofs = [replace(p, claim=numbers[p.claim]) for p in branch.proofs]
-    return Branch(branch.steps, proofs, branch.split, [_renumbered(b, numbers) for b in branch.parts])
+def _numbered(proofs: Sequence[Proof]) -> list[Proof]:
+    """Of all claims of a case, in order."""
+    return [replace(p, claim=k) for k, p in enumerate(proofs)]
 
 
 class _Room:
@@ -133,34 +173,58 @@ class _Room:
         self.places = certifier.places(net)
         self.open: list[int] = []
         self.failed: list[Tree] = []
+        self.leaves = 0, 0
+        """Of the tree that is replayed: how many were, and how many there are."""
         self.proofs: dict[int, Proof] = {}
         """Of cases that need no split."""
+        self.chains: dict[int, Branch] = {}
+        """Of cases that lemmas prove."""
+        self.most = most_splits(certifier.net)
+        """Splits that may be in each other."""
+        self.begun = self.work = 0
+        """What the checker spends to begin a case, and on all of them, at most."""
 
     @cached_property
     def root(self) -> Region:
         """The whole box, by intervals."""
         self.certifier.tick("certificate", 0, 1)
-        return region_of(self.certifier.net, self.boxes, self.certifier.semantics)
+        found = region_of(self.certifier.net, self.boxes, self.certifier.semantics)
+        self.begun += found.work[0]
+        return found
 
     @cached_property
     def tightened(self) -> tuple[list[Any], Region]:
         """The whole box, with the cells tightened that bounds in floats have tightened, by walks of the checker."""
         region, steps = self.root.where([]), list[Any]()
-        nodes = self.certifier.net.nodes
+        before = region.work[0]
         for at in sorted(self.net.tight):
-            cells = np.flatnonzero(self.net.tight[at])
             reader = next((k for k in sorted(self.places) if at in self._read(k)), None)
-            if not cells.size or reader is None:
+            if reader is None:
                 continue
-            taps = nodes[self.places[reader]].taps or nodes[self.places[reader]].reads
-            source = next(p for t in taps for p, _ in t if p != ZERO)
-            part = [int(c) for c in cells if region.lo[source][c] < region.hi[source][c]]
-            step = Tighten(source, part, part)
-            self.certifier.tick(f"certificate: {len(part)} cells", 0, 1)
-            region.tighten(source, [part, part])
-            region.forward(source)
-            steps += [step, Forward(source)]
+            taps, found = self._source(reader), dict[int, set[int]]()
+            for p, i in (taps[c] for c in np.flatnonzero(self.net.tight[at])):
+                if region.lo[p][i] < region.hi[p][i]:
+                    found.setdefault(p, set()).add(i)
+            for source, cells in sorted(found.items()):
+                part = sorted(cells)
+                order = sorted(part, key=near(self.certifier.net)[source].__getitem__)  # alike walk together
+                for start in range(0, len(part), AT_ONCE):  # cells of one node do not read each other
+                    self.certifier.tick(f"certificate: cells of node {at}", start, len(part))
+                    region.tighten(source, [order[start : start + AT_ONCE]] * 2)
+                region.forward(source)
+                steps += [Tighten(source, part, part), Forward(source)]
+        self.begun += region.work[0] - before
         return steps, region
+
+    def _source(self, k: int) -> list[Tap]:
+        """What the checker calls the cells that the step of a node reads, which may be those of several nodes."""
+        net, graph, place = self.certifier.net, self.certifier.graph, self.places[k]
+        source = graph.nodes[place // 4].inputs[0]
+        if self.net.graph.nodes[k].inputs[0] in self.net.fused:
+            source = graph.nodes[source or 0].inputs[0]
+        found, nodes = net.arrays[source or 0].taps, net.nodes
+        inner = {p for p, _ in found if p not in nodes[place].sources and nodes[p].taps}  # relus that are part of it
+        return [next((t for t in nodes[p].taps[i] if t[0] != ZERO), (p, i)) if p in inner else (p, i) for p, i in found]
 
     def _read(self, k: int) -> tuple[int, ...]:
         """What the step of a node reads."""
@@ -183,29 +247,33 @@ class _Room:
                 self.proofs[case] = found
                 return found
         self.open.append(case)
-        return Proof(case)
+        return Proof(0)
+
+    def claim(self, case: int) -> list[Any]:
+        """The conditions of a case, as the checker has them."""
+        return [(dict(d.terms), d.threshold, d.strict) for d in self.room.cases[case].conditions]
+
+    def _factors(self, case: int, row: int) -> list[float]:
+        return [float(r == row) for r in self.room.places[case]]
 
     def _proof(self, case: int, row: int, chosen: Slopes | None, betas: list[float], region: Region) -> Proof | None:
         """A proof that the checker accepts, with slopes, or without them by the box of the output alone."""
-        slopes = chosen or {}
-        conditions = self.room.cases[case].conditions
-        factors = [float(r == row) for r in self.room.places[case]]
-        claim = [(dict(d.terms), d.threshold, d.strict) for d in conditions]
-        net = self.certifier.net
-        own = {(at, c): with_zero(net, at, c, v) for at, some in slopes.items() for c, v in some.items()}
+        slopes, factors = chosen or {}, self._factors(case, row)
+        own = of_all_taps(self.certifier.net, slopes)
         exact = [[Fraction(v) for v in values] for values in (factors, betas)]
-        if region.empty or region.excludes(claim, exact[0], exact[1], own, chosen is None):
-            return Proof(case, factors, betas, slopes, chosen is None)
+        if region.empty or region.excludes(self.claim(case), exact[0], exact[1], own, chosen is None):
+            return Proof(0, factors, betas, slopes, chosen is None)
         return None
 
     def _slopes(self, leaf: Leaf, skip: Mapping[tuple[int, int], Any]) -> Slopes:
         """The slopes that a leaf's walk has taken, where a cell is not decided."""
         if self.walks is None:
             return {}
-        self.walks.plain([leaf])
+        walks = self.walks.within(leaf.cuts)
+        walks.plain([leaf])
         found = Slopes()
-        for k, s in self.walks.relaxed.items():
-            a = self.walks.dual.coefficients.get(k)
+        for k, s in walks.relaxed.items():
+            a = walks.dual.coefficients.get(k)
             if a is None or k not in self.places or len(s.relaxation.taps) != 1:
                 continue
             if self.net.graph.nodes[s.sources[0]].kind is Relu:  # which the checker has as one with its reader
@@ -227,15 +295,15 @@ class _Room:
             return {int(c): [int(v)] for c, v in zip(cells, scaled, strict=True) if (k, int(c)) not in skip}
         if not isinstance(r, Greatest):
             return {}
-        index = self._cells(s)
+        source, index = self._source(k), self._cells(s)
         many = np.where(flat > 0, low, high)
         taps = self.certifier.net.nodes[self.places[k]].taps
         found = {}
         for c in np.flatnonzero(flat != 0):
             if (k, int(c)) in skip:
                 continue
-            own = dict(zip(index[:, c].tolist(), many[:, c].tolist(), strict=True))
-            found[int(c)] = [round(own.get(i, 0.0) * SLOPES) for p, i in taps[c] if p != ZERO]
+            own = {source[i]: v for i, v in zip(index[:, c].tolist(), many[:, c].tolist(), strict=True) if i >= 0}
+            found[int(c)] = [round(own.get(t, 0.0) * SLOPES) for t in taps[c] if t[0] != ZERO]
         return found
 
     @staticmethod
@@ -247,21 +315,43 @@ class _Room:
         found: Array = gathered[0].reshape(gathered.shape[1], -1).astype(np.int64)
         return found
 
+    # ---- relus together
+
+    def groups(self, k: int) -> Groups | None:
+        """The relus of a node of the bounded graph that read the same few inputs."""
+        if k not in self.places:
+            return None
+        return groups_of(self.certifier.net, self.root, self.places[k], self.certifier.tick)
+
+    def together(self, case: int, row: int, joint: Joint) -> Branch:
+        """A chain of lemmas, and a proof by them."""
+        if case not in self.chains:
+            steps, region = self.tightened
+            chain = Chain(joint, self.claim(case), self.certifier.tick)
+            found = chain.branch(region, self._factors(case, row), self._slopes(joint.leaf, {}))
+            if found is None:
+                self.open.append(case)
+                return Branch()
+            self.chains[case] = replace(found, steps=steps)
+        return self.chains[case]
+
     # ---- splits
 
     def split(self, case: int, row: int, tree: Tree) -> Branch:
         """A tree of proofs."""
         steps, region = self.tightened
+        self.leaves = 0, len(tree.leaves)
         whole = self._branch(case, row, tree, region, [], {})
         return Branch(steps, whole.proofs, whole.split, whole.parts)
 
     def _branch(
         self, case: int, row: int, tree: Tree, region: Region, path: list[Any], skip: dict[tuple[int, int], Any]
     ) -> Branch:
-        self.certifier.tick("certificate: leaves", 0, 1)
         if region.empty:
             return Branch()
         if not tree.children:
+            self.certifier.tick("certificate: leaves", self.leaves[0], self.leaves[1])
+            self.leaves = self.leaves[0] + 1, self.leaves[1]
             if tree.proof is not None:
                 return Branch((), [tree.proof])
             betas = [float(max(b, 0.0)) for d, order in path for b in self._betas(tree.leaf, d, order)]
@@ -272,6 +362,10 @@ class _Room:
             self.failed.append(tree)
             return Branch()
         k, cell = tree.node, tree.cell
+        if len(path) >= self.most:
+            raise Unproven(f"{LIMITS}: more than {self.most} splits are in each other")
+        if tree.at is not None:
+            return self._halves(case, row, tree, region, path, skip)
         if k not in self.places:
             raise Unproven("a split of an operator that certificates have no splits of")
         below = {**skip, (k, cell): True}
@@ -286,8 +380,9 @@ class _Room:
                 part = region.where([([(source, i, sign)], 0)])
                 parts.append(self._branch(case, row, children[choice], part, [*path, ((k, cell, choice), None)], below))
             return Branch((), (), Cut(source, i, 0), parts)
-        index = self._cells(s)[:, cell].tolist()
-        mine = [len(index) if p == ZERO else index.index(i) for p, i in taps]
+        source, index = self._source(k), self._cells(s)[:, cell].tolist()
+        read = [source[i] if i >= 0 else None for i in index]
+        mine = [len(read) if t[0] == ZERO else read.index(t) for t in taps]
         if self.net.graph.nodes[s.sources[0]].kind is Relu:
             raise Unproven("a split of a maximum whose relu others read, too")
         for j, won in enumerate(taps):
@@ -300,9 +395,36 @@ class _Room:
                 parts.append(Branch())
                 continue
             else:  # a tap that can be no more than equal to another
-                child = Tree(Leaf(row, (*tree.children[0].leaf.decisions[:-1], (k, cell, mine[j]))))
+                decisions = (*tree.leaf.decisions, (k, cell, mine[j]))
+                child = Tree(Leaf(row, decisions, tree.leaf.bound, cuts=tree.leaf.cuts))
             parts.append(self._branch(case, row, child, part, [*path, ((k, cell, mine[j]), order)], below))
+            if child in self.failed and child not in tree.children:
+                tree.children.append(child)  # to be split further, as others are
         return Branch((), (), Winner(self.places[k], cell), parts)
+
+    def _halves(
+        self, case: int, row: int, tree: Tree, region: Region, path: list[Any], skip: dict[tuple[int, int], Any]
+    ) -> Branch:
+        """A cell of an input cut in two; boxes of all nodes are made anew where no other input is cut at once."""
+        net, parts = self.certifier.net, []
+        at = net.inputs[self.net.inputs.index(tree.node)].at
+        assert tree.at is not None
+        for k, (child, own) in enumerate(
+            zip(tree.children, region.parts(at, tree.cell, Fraction(tree.at)), strict=True)
+        ):
+            part = region.where(*own)
+            steps = self._anew(part) if child.at is None else []
+            below = self._branch(case, row, child, part, [*path, ((tree.node, tree.cell, k), None)], skip)
+            parts.append(replace(below, steps=steps))
+        return Branch((), (), Cut(at, tree.cell, tree.at), parts)
+
+    def _anew(self, part: Region) -> list[Any]:
+        """Boxes of all nodes of a part whose inputs have smaller ones."""
+        if part.empty:
+            return []
+        first = min(n.at for n in self.certifier.net.inputs)
+        part.forward(first)
+        return [Forward(first), *tightened(part)]
 
     @staticmethod
     def _betas(leaf: Leaf, decision: Any, order: list[int] | None) -> list[float]:
@@ -310,8 +432,3 @@ class _Room:
         if order is None:
             return [0.0 if found is None else float(found[0])]
         return [0.0] * len(order) if found is None else [float(found[m]) for m in order]
-
-
-def made(net: Any, cases: Sequence[Case], semantics: str) -> Certificate:
-    """A certificate of these cases."""
-    return Certificate(write(net, cases, semantics, f"lunette {VERSION}, verify"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
@@ -66,15 +67,18 @@ def verify_command(
     try:
         if instances is not None:
             if network is not None or images is not None:
-                raise typer.BadParameter("a list names its networks itself", param_hint="--instances")
+                words = "a list names its networks and properties itself: leave NETWORK and --images out"
+                raise typer.BadParameter(words, param_hint="--instances")
             status = _many(instances, root, jobs, scheduler, resume, results, certificates, json, junit, html, options)
         elif network is None:
-            raise typer.BadParameter("a network and a property, or --instances", param_hint="NETWORK")
+            words = "nothing to verify: pass a network and a property, or --instances instances.csv"
+            raise typer.BadParameter(words, param_hint="NETWORK")
         elif images is not None:
             kept = (json, html, certificates)
             status = _accuracy(network, images, radius or [0.01], most, timeout, shape, options, kept)
         elif spec is None:
-            raise typer.BadParameter("a property, .vnnlib", param_hint="SPEC")
+            words = "nothing to verify of this network: pass a property (.vnnlib or .vnnlib.gz) behind it, or --images"
+            raise typer.BadParameter(words, param_hint="SPEC")
         else:
             files = (certificate, counterexample, json, html)
             status = _one(network, spec, shape, timeout, memory, options, files)
@@ -180,25 +184,27 @@ def _many(
     from lunette.verify import instances as many
     from lunette.verify.journal import Journal
 
-    asked = many.read_list(instances, root, **options)
-    order = {i.key: at for at, i in enumerate(asked)}
+    listed = [(i.key, i) for i in many.read_list(instances, root, **options)]
+    asked = dict(listed)  # a line that comes twice is run once
+    names = Counter(many.name_of(*i.named) for i in asked.values())
+    shared = {name for name, count in names.items() if count > 1}
     journal = Journal(resume, options) if resume is not None else None
-    done = journal.begin(set(order)) if journal is not None else {}
+    done = journal.begin(set(asked)) if journal is not None else {}
     if journal is not None and journal.told:
         out.print(journal.told, highlight=False)
-    left = [i for i in asked if i.key not in done]
+    left = [i for key, i in asked.items() if key not in done]
     coming: Iterator[dict[str, Any]] = (
         as_they_come(many.run_instance, left, jobs)  # threads that only wait for processes
         if scheduler is None
-        else Cluster(scheduler, many.run_instance).map(left)
+        else Cluster(scheduler, many.run_instance, who="verify").map(left)
     )
     complete = True
     with Bar() as bar:
         bar("instances", len(done), len(asked))
         try:
             for result in coming:
-                kept = many.keep_files(result, certificates)
-                if journal is not None:
+                kept = many.keep_files(result, certificates, shared)
+                if journal is not None and not kept.get("again"):
                     journal.add(kept)
                 done[kept["key"]] = kept
                 bar(_counts(list(done.values())), len(done), len(asked))
@@ -206,7 +212,7 @@ def _many(
             complete = False
     if journal is not None and complete:
         journal.finish()
-    found = sorted(done.values(), key=lambda r: order[r["key"]])
+    found = [done[key] for key, _ in listed if key in done]
     _table(found)
     if not complete and resume is not None:
         out.print(f"interrupted; go on with --resume {resume}", highlight=False)

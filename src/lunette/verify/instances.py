@@ -1,6 +1,7 @@
 """Many instances: a list of networks, properties and time limits, each verified in a process of its own.
 
-An instance depends on its own fields alone, so it may run anywhere and again. One that dies or hangs costs itself only.
+An instance depends on its own fields alone, so it may run anywhere and again. One that dies, hangs or names a file that
+is not there costs itself only: the others are run, and its row says what was wrong.
 
 | rule | says                                                                                                       |
 |------|------------------------------------------------------------------------------------------------------------|
@@ -20,8 +21,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Container, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -45,15 +46,19 @@ class Instance:
     method: str = "auto"
     named: tuple[str, str] = ("", "")
     """The network and the property as the list calls them."""
+    missing: str = ""
+    """Why there is nothing to ask: a file that was not found."""
+    key: str = ""
+    """The same for the same files, as they were when the list was read, and options, and for nothing else."""
 
-    @property
-    def key(self) -> str:
-        """The same for the same files and options, and for nothing else."""
+    def with_key(self) -> Instance:
+        """With the key of its files."""
         digest = hashlib.sha256()
-        for path in (self.net, self.spec):
+        for path in (self.net, self.spec) if not self.missing else ():
             digest.update(_digest(path, os.stat(path).st_mtime_ns))
-        digest.update(json.dumps([self.seconds, self.semantics, self.seed, self.method, self.named]).encode())
-        return digest.hexdigest()[:24]
+        told = [self.seconds, self.semantics, self.seed, self.method, self.named, self.missing]
+        digest.update(json.dumps(told).encode())
+        return replace(self, key=digest.hexdigest()[:24])
 
 
 @lru_cache(maxsize=4096)
@@ -63,26 +68,33 @@ def _digest(path: str, changed: int) -> bytes:
 
 
 def read_list(path: Path, root: Path | None, **options: Any) -> list[Instance]:
-    """Rules VI1 to VI3."""
+    """Rules VI1 and VI3; a file that rule VI2 does not find is told in the row of its instance."""
     found = []
     try:
         rows = [r for r in csv.reader(path.read_text(encoding="utf-8").splitlines()) if any(c.strip() for c in r)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise refusal("VI1", "a CSV file", f"{path} ({error})", "One instance in a line.") from None
+        hint = "A line for each instance, as in net.onnx,prop.vnnlib,300; a header line may come first."
+        raise refusal("VI1", "a list of instances, a CSV file", f"{path} ({error})", hint) from None
     for at, row in enumerate(rows):
         cells = [c.strip() for c in row]
         if len(cells) < 2 or (at == 0 and cells[0].lower() in ("net", "onnx", "network")):
             if at == 0 and len(cells) >= 2:
                 continue
-            raise refusal("VI1", "net,spec,seconds in every line", shown(row), f"See line {at + 1} of {path.name}.")
+            hint = f"Line {at + 1} of {path.name}, blank ones not counted; as in net.onnx,prop.vnnlib,300."
+            raise refusal("VI1", "a network, a property and seconds in every line", shown(row), hint)
         try:
             seconds = float(cells[2]) if len(cells) > 2 and cells[2] else 60.0
         except ValueError:
             seconds = 0.0
         if not 0 < seconds < 1e9:
-            raise refusal("VI3", "seconds > 0", shown(cells[2]), f"See line {at + 1} of {path.name}.")
-        net, spec = (_find(c, path, root) for c in cells[:2])
-        found.append(Instance(str(net), str(spec), seconds, named=(cells[0], cells[1]), **options))
+            hint = f"Line {at + 1} of {path.name}, blank ones not counted; nothing there means 60 s."
+            raise refusal("VI3", "a number of seconds > 0 behind the property", shown(cells[2]), hint)
+        named = cells[0], cells[1]
+        try:
+            net, spec = (str(_find(c, path, root)) for c in named)
+            found.append(Instance(net, spec, seconds, named=named, **options).with_key())
+        except (ArgumentError, OSError) as error:
+            found.append(Instance(*named, seconds, named=named, missing=str(error), **options).with_key())
     return found
 
 
@@ -96,8 +108,13 @@ def _find(name: str, listed: Path, root: Path | None) -> Path:
     found = sorted(p for p in _files(str(base.resolve())) if p.name in (last, f"{last}.gz"))
     if len(found) == 1:
         return found[0]
-    got = f"{name} nowhere below {base}" if not found else f"{name}, and {len(found)} files of that name"
-    raise refusal("VI2", "a file that the list names", got, "Pass --root DIR with the folder that has it.")
+    if not found:
+        got = f"{name}, of which there is no file in or below {base}"
+        raise refusal("VI2", "files that are there", got, "Pass --root DIR with the folder that has them.")
+    got = f"{name}, of whose name there are {len(found)} files: {shown([str(p) for p in found[:2]])}"
+    raise refusal(
+        "VI2", "names that mean one file", got, "Pass --root DIR with the folder from which the paths lead to it."
+    )
 
 
 @lru_cache(maxsize=8)
@@ -114,7 +131,19 @@ def refusal(rule: str, need: str, got: str, hint: str) -> ArgumentError:
 
 
 def run_instance(instance: Instance, folder: str | None = None) -> dict[str, Any]:
-    """The result of one instance, in a process of its own; bytes are in base64."""
+    """The result of one instance, in a process of its own; bytes are in base64.
+
+    What was not there, or had no place, is marked "again": a run that goes on asks once more.
+    """
+    if instance.missing:
+        return _failed(instance, "error", instance.missing, 0.0)
+    try:
+        return _run(instance, folder)
+    except OSError as error:  # no process, no place for files: another one may have more luck
+        return {**_failed(instance, "error", f"could not be run: {error}", 0.0), "again": True}
+
+
+def _run(instance: Instance, folder: str | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="lunette-verify-", dir=folder) as place:
         task = {**asdict(instance), "place": place}
         paths = os.pathsep.join(p or os.getcwd() for p in sys.path)
@@ -166,6 +195,8 @@ def main() -> None:
         verdict = verify(graph, None, property, timeout=task["seconds"], **options)
     except (LunetteError, OSError) as error:
         answer: dict[str, Any] = {"status": "error", "reason": str(error), "seconds": 0.0}
+        if not all(Path(task[name]).exists() for name in ("net", "spec")):
+            answer["again"] = True
     else:
         answer = verdict.to_json()
         if note:
@@ -180,14 +211,24 @@ def main() -> None:
 # ---- all of them
 
 
-def keep_files(result: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """A result with the paths of its files, which are written into a folder, instead of their bytes."""
+def name_of(net: str, spec: str) -> str:
+    """What files about a network and a property are called."""
+    return "-".join(Path(n).name.removesuffix(".gz").rsplit(".", 1)[0] for n in (net, spec))
+
+
+def keep_files(result: dict[str, Any], folder: Path | None, shared: Container[str] = ()) -> dict[str, Any]:
+    """A result with the paths of its files, which are written into a folder, instead of their bytes.
+
+    Names that several instances would share have the beginning of the instance's key behind them.
+    """
     files = result.pop("files", {})
     result["file"] = ""
     if folder is None or not files:
         return result
     folder.mkdir(parents=True, exist_ok=True)
-    stem = "-".join(Path(n).name.removesuffix(".gz").rsplit(".", 1)[0] for n in (result["net"], result["spec"]))
+    stem = name_of(result["net"], result["spec"])
+    if stem in shared:
+        stem = f"{stem}-{result['key'][:8]}"
     for name, data in files.items():
         target = folder / (stem + (Path(name).suffix or ".cert"))
         part = target.with_name(f"{target.name}.part")

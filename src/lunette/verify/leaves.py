@@ -6,29 +6,38 @@ holds, the operator is linear, and what is decided, w >= 0 for some linear w, ma
     c . h  >=  c . h - beta * w,      beta >= 0.
 
 So a decision replaces the lines of one cell by the operator itself, and adds -beta * w to what is pulled back. Boxes of
-nodes stay those of the whole box. Lines and factors are improved together, for every row its own, by ascent on the
-proven value; its slope in beta is -w at the point where the bound is attained (see lunette.relax.optimise).
+nodes stay those of the whole box, or, where an input was cut in two, those of its part (`Walks.within`). Lines and
+factors are improved together, for every row its own, by ascent on the proven value; its slope in beta is -w at the
+point where the bound is attained (see lunette.relax.optimise).
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+from lunette.certificate.format import MOST_TAPS
 from lunette.lines import GROW, Greatest, Kink, Lines, Parameters, gamma
-from lunette.number import Array
+from lunette.number import Array, Interval
 from lunette.relax.boxes import Boxes
 from lunette.relax.dual import Dual
 from lunette.relax.optimise import FADE, RATE, REMEMBER, Ascent, attained, climb
 from lunette.relax.step import Relaxed, Step
+from lunette.verify.joint import Groups, Joint, improved
 
 BETA_RATE: Final = 0.1
 
 Decision = tuple[int, int, int]
 """The node, its cell, and what was decided: 0 or 1 for the left or right side of a kink; the tap that is greatest."""
+
+Cuts = tuple[tuple[int, int, float, float], ...]
+"""What is left of inputs: the node, its cell, and the ends; in order, each cell once."""
+FEW: Final = 50
+"""Inputs that vary, up to which parts are made by cutting them in two."""
 
 
 @dataclass(eq=False)
@@ -45,8 +54,12 @@ class Leaf:
     """Of the lines of every node."""
     candidates: list[tuple[float, int, int]] = field(default_factory=list)
     """(what is lost there, node, cell), most first."""
+    inputs: list[tuple[int, int]] = field(default_factory=list)
+    """Cells of inputs that may be cut in two, (node, cell), the best first; none if there are many."""
     corner: list[Array] = field(default_factory=list)
     """The point of the box at which the bound is attained by the lines."""
+    cuts: Cuts = ()
+    """The part of the inputs' box that it is in."""
 
 
 class Decided(Relaxed):
@@ -166,12 +179,13 @@ class Decided(Relaxed):
 
 
 def decided(step: Step) -> Step:
-    """A step with decisions, if it can have some: a kink, or a window whose floor, if it has one, is zero."""
+    """A step with decisions, if it can have some: a kink, or a window of not too many, whose floor, if any, is zero."""
     if not isinstance(step, Relaxed):
         return step
     r = step.relaxation
     zero = isinstance(r, Greatest) and (r.floor is None or not (r.floor.lo.any() or r.floor.hi.any()))
-    return Decided(step) if zero or isinstance(r, Kink) else step
+    few = sum(v.shape[1] for v in step.lines.low) + 1 <= MOST_TAPS
+    return Decided(step) if (zero and few) or isinstance(r, Kink) else step
 
 
 class Walks:
@@ -185,6 +199,55 @@ class Walks:
         self.dual = Dual(self.steps, net.boxes, net.inputs)
         self.relaxed = {k: s for k, s in self.steps.items() if isinstance(s, Relaxed) and k <= self.out}
         self.decided = {k: s for k, s in self.relaxed.items() if isinstance(s, Decided)}
+        ends = [net.boxes[i] for i in net.inputs]
+        self.few = sum(int((b.hi > b.lo).sum()) for b in ends) <= FEW
+        self.parts: OrderedDict[Cuts, Walks] = OrderedDict()
+        """Those of parts of the box, the last ones that were asked for."""
+
+    def within(self, cuts: Cuts) -> Walks:
+        """The same rows in a part of the inputs' box, whose nodes have boxes of their own."""
+        if not cuts:
+            return self
+        if cuts not in self.parts:
+            net = self.net
+            boxes = {i: [net.boxes[i].lo.copy(), net.boxes[i].hi.copy()] for i in net.inputs}
+            for node, cell, lo, hi in cuts:
+                boxes[node][0].reshape(-1)[cell], boxes[node][1].reshape(-1)[cell] = lo, hi
+            own = [Interval.between(*boxes[i]) for i in net.inputs]
+            part = Boxes(net.graph, own, net.memory, self.tick, net.floats)
+            part.enclose()
+            part.relax()
+            self.parts[cuts] = Walks(part, self.rows, self.thresholds, self.tick)
+            while len(self.parts) > self.kept():
+                self.parts.popitem(last=False)
+        self.parts.move_to_end(cuts)
+        return self.parts[cuts]
+
+    def kept(self) -> int:
+        """How many parts are kept: those whose boxes and lines fit into the memory; others are made again."""
+        cells = sum(b.lo.size for b in self.net.boxes if b is not None)
+        return int(min(256, max(4, self.net.memory // (16 * 8 * cells))))
+
+    def halves(self, cuts: Cuts, node: int, cell: int) -> tuple[float, list[Cuts]]:
+        """An input's cell cut in two: where, and what is left of the inputs on either side."""
+        left = {(n, c): (lo, hi) for n, c, lo, hi in cuts}
+        box = self.net.boxes[node]
+        lo, hi = left.get((node, cell), (float(box.lo.reshape(-1)[cell]), float(box.hi.reshape(-1)[cell])))
+        middle = lo / 2 + hi / 2
+        both = [{**left, (node, cell): ends} for ends in ((lo, middle), (middle, hi))]
+        return middle, [tuple((n, c, *ends) for (n, c), ends in sorted(some.items())) for some in both]
+
+    def together(self, leaf: Leaf, relus: int, groups: Groups, target: float) -> Joint | None:
+        """A better bound of a row, from groups of relus of the first layer and the lines that a leaf has."""
+        bound = float(self.plain([leaf])[0])
+        (given,), step = self.net.inputs, self.relaxed[relus]
+        a, pulled = (self.dual.coefficients[k][0].reshape(-1) for k in (relus, given))
+        lines = step.lines
+        sides = [(lines.low[0], lines.high[0]), (lines.low_constant, lines.high_constant)]
+        slopes, constants = (np.where(a > 0, *(v.reshape(len(v), -1)[0] for v in pair)) for pair in sides)
+        box = self.net.boxes[given]
+        ends = box.lo.reshape(-1), box.hi.reshape(-1)
+        return improved(leaf, groups, a, slopes, constants, pulled, ends, bound, target)
 
     def many(self) -> int:
         """How many rows fit into the memory."""
@@ -314,7 +377,20 @@ class Walks:
                 found[r] += [(float(lost[r, c]), p, int(c)) for c in best if lost[r, c] > 0]
         for r, leaf in enumerate(leaves):
             leaf.candidates = sorted(found[r], reverse=True)[:8]
+            leaf.inputs = self._inputs(r) if self.few else []
             leaf.corner = [values[i][r] for i in self.net.inputs]
+
+    def _inputs(self, r: int) -> list[tuple[int, int]]:
+        """The cells of inputs, those first with which a row varies most."""
+        found = []
+        for i in self.net.inputs:
+            if (a := self.dual.coefficients.get(i)) is not None:
+                box = self.net.boxes[i]
+                middle = box.lo / 2 + box.hi / 2
+                apart = (box.lo < middle) & (middle < box.hi)  # else a part would be the whole again
+                size = (np.abs(a[r].reshape(box.shape)) * (box.hi - box.lo) * apart).reshape(-1)
+                found += [(float(size[c]), i, int(c)) for c in np.argsort(-size) if size[c] > 0]
+        return [(i, c) for _, i, c in sorted(found, reverse=True)]
 
     @staticmethod
     def _true(s: Decided, gathered: Sequence[Array]) -> Array:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lunette.number import Array
+from lunette.page import Page, inset, written
+
+MOST_CASES = 12
+"""Cases of a verdict that a notebook shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +97,23 @@ class Verdict:
         text.write_text(self.vnncomp(), encoding="utf-8")
         return [array, text]
 
-    def to_html(self, path: str | Path | None = None, **more: Any) -> str:
-        """A page about the verdict."""
+    def to_html(self, path: str | Path | None = None, **more: Any) -> Page:
+        """A page about the verdict; written to `path` if it is given."""
         from lunette.verify.page import to_html  # which needs what this file has
 
-        text = to_html(self, **more)
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
-        return text
+        return written(to_html(self, **more), path)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the verdict, and of the first cases what is proven and what was found."""
+        colour = {"proved": "#0d9488", "disproved": "#cc3b3b"}.get(self.status, "#c98a06")
+        style = f"background:{colour};color:#fff;padding:1px 10px;border-radius:9px"
+        words = [f"{self.seconds:.2f} s", self.reason, *self.notes]
+        head = f'<p><b style="{style}">{self.status}</b> {escape(", ".join(w for w in words if w))}</p>'
+        few = sorted(self.margins, key=lambda m: m[1])[:MOST_CASES]
+        rows = [(f"<code>{escape(case)}</code>", f"{lo:.6g}", f"{hi:.6g}") for case, lo, hi in few]
+        more = len(self.margins) - len(few)
+        table = inset(("what would violate it", "proven at least", "least found"), rows) if rows else ""
+        return f"<div>{head}{table}{f'<p>and {more} more</p>' if more else ''}</div>"
 
     def __str__(self) -> str:
         words = [self.status, f"{self.seconds:.2f} s"]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
 import numpy as np
 
-from lunette.verify.leaves import Leaf, Walks
+from lunette.verify.leaves import Cuts, Decision, Leaf, Walks
 
 STEPS: Final = 20
+LAST: Final = 200
+"""Steps for a part in which nothing can be decided any more."""
 TRIED: Final = 3
 """Candidates for a split whose children are bounded before one is taken."""
+TRIED_INPUTS: Final = 2
+"""The same of cells of inputs, whose parts have boxes of their own."""
 
 
 @dataclass(eq=False)
@@ -24,7 +28,11 @@ class Tree:
     leaf: Leaf
     node: int = -1
     cell: int = -1
+    at: float | None = None
+    """Where the cell of an input is cut in two."""
     children: list[Tree] = field(default_factory=list)
+    last: bool = False
+    """Whether nothing can be decided in it any more, and its lines were improved at length."""
     proof: Any = None
     """What the checker accepts for a part that is not split."""
 
@@ -76,6 +84,8 @@ class Search:
     def run(self) -> None:
         """Split until nothing is open; raises whatever a tick raises."""
         batch = max(1, min(32, self.walks.many() // 4))
+        if self.walks.few:  # every one of them asks for some parts with boxes of their own
+            batch = max(1, min(batch, self.walks.kept() // (2 * TRIED_INPUTS)))
         while self.queue and not self.stuck:
             self.walks.tick(f"{self.leaves} leaves, {len(self.queue)} open, bound {self.bound:.4g}", 0, 0)
             taken = [heapq.heappop(self.queue)[2] for _ in range(min(batch, len(self.queue)))]
@@ -93,20 +103,20 @@ class Search:
         children: list[Tree] = []
         for t, plan in zip(taken, plans, strict=True):
             if plan is None:
-                self.stuck = "a part in which nothing can be decided any more is not refuted: bounds are too coarse"
-                self._push(t)
+                if not t.last:  # then better lines have to do
+                    t.last = True
+                    self.walks.within(t.leaf.cuts).improve([t.leaf], LAST)
+                if t.leaf.bound <= 0:
+                    self.stuck = "a part in which nothing can be decided any more is not refuted: bounds are too coarse"
+                    self._push(t)
                 continue
-            node, cell = plan
-            t.children = [Tree(c) for c in self._parts(t.leaf, node, cell)]
-            t.node, t.cell = node, cell
+            t.node, t.cell = plan
+            t.at, parts = self._parts(t.leaf, *plan)
+            t.children = [Tree(c) for c in parts]
             children += t.children
-        many = self.walks.many()
-        done = 0
         try:
-            for start in range(0, len(children), many):
-                part = children[start : start + many]
-                self.walks.improve([c.leaf for c in part], STEPS)
-                done += len(part)
+            for walks, part in self._together([c.leaf for c in children]):
+                walks.improve(part, STEPS)
         finally:
             for t in taken:
                 if t.children:
@@ -117,17 +127,14 @@ class Search:
 
     def _plans(self, taken: list[Tree]) -> list[tuple[int, int] | None]:
         """Where to split each: of the candidates that lose most, the one whose worst part has the best bound."""
-        trials: list[tuple[int, int, int, Leaf]] = []
+        trials: dict[Leaf, tuple[int, int, int]] = {}
         for at, t in enumerate(taken):
-            for _, node, cell in t.leaf.candidates[:TRIED]:
-                trials += [(at, node, cell, c) for c in self._parts(t.leaf, node, cell)]
+            tried = [(node, cell) for _, node, cell in t.leaf.candidates[:TRIED]] + t.leaf.inputs[:TRIED_INPUTS]
+            trials.update({c: (at, node, cell) for node, cell in tried for c in self._parts(t.leaf, node, cell)[1]})
         worst: dict[tuple[int, int, int], list[float]] = {}
-        many = self.walks.many()
-        for start in range(0, len(trials), many):
-            part = trials[start : start + many]
-            for (at, node, cell, leaf), b in zip(part, self.walks.plain([x[3] for x in part]), strict=True):
-                del leaf
-                worst.setdefault((at, node, cell), []).append(float(min(b, 0.0)))
+        for walks, part in self._together(list(trials)):
+            for leaf, b in zip(part, walks.plain(part), strict=True):
+                worst.setdefault(trials[leaf], []).append(float(min(b, 0.0)))
         plans: list[tuple[int, int] | None] = [None] * len(taken)
         best = [-np.inf] * len(taken)
         for (at, node, cell), found in worst.items():
@@ -136,8 +143,24 @@ class Search:
                 best[at], plans[at] = value, (node, cell)
         return plans
 
-    def _parts(self, leaf: Leaf, node: int, cell: int) -> list[Leaf]:
-        return [
-            Leaf(leaf.case, (*leaf.decisions, (node, cell, choice)), leaf.bound, dict(leaf.betas), leaf.parameters)
-            for choice in self.walks.choices(node, cell)
-        ]
+    def _parts(self, leaf: Leaf, node: int, cell: int) -> tuple[float | None, list[Leaf]]:
+        """Where an input is cut, if it is one; and what a leaf is split into."""
+
+        def part(decisions: tuple[Decision, ...], cuts: Cuts) -> Leaf:
+            return Leaf(leaf.case, decisions, leaf.bound, dict(leaf.betas), leaf.parameters, cuts=cuts)
+
+        if node in self.walks.net.inputs:
+            at, both = self.walks.halves(leaf.cuts, node, cell)
+            return at, [part(leaf.decisions, cuts) for cuts in both]
+        choices = self.walks.within(leaf.cuts).choices(node, cell)
+        return None, [part((*leaf.decisions, (node, cell, choice)), leaf.cuts) for choice in choices]
+
+    def _together(self, leaves: Sequence[Leaf]) -> Iterator[tuple[Walks, list[Leaf]]]:
+        """Leaves that are rows of one walk: in the same part of the inputs' box, and no more than fit."""
+        groups: dict[Cuts, list[Leaf]] = {}
+        for leaf in leaves:
+            groups.setdefault(leaf.cuts, []).append(leaf)
+        many = self.walks.many()
+        for cuts, group in groups.items():
+            walks = self.walks.within(cuts)
+            yield from ((walks, group[start : start + many]) for start in range(0, len(group), many))

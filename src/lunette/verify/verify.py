@@ -21,10 +21,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from lunette.certificate.check import Refused
 from lunette.errors import ArgumentError, DTypeError, error_context, shown
 from lunette.graph.graph import Graph
 from lunette.graph.program import Program
 from lunette.number import Interval
+from lunette.ops.unary import Relu
 from lunette.relax.bounds import Answer
 from lunette.relax.floats import Floats
 from lunette.relax.given import check_method, check_semantics, graph_of
@@ -32,8 +34,9 @@ from lunette.relax.network import in_float64
 from lunette.verify import exact
 from lunette.verify.attack import Attack, Point
 from lunette.verify.case import inside, output_cells
-from lunette.verify.certify import Certifier, Refuted, Unproven, made
+from lunette.verify.certify import LIMITS, Certifier, Refuted, Unproven
 from lunette.verify.clock import Clock, TimeUp
+from lunette.verify.joint import Joint, reads_few
 from lunette.verify.leaves import Leaf, Walks
 from lunette.verify.property import Property
 from lunette.verify.question import Room, rooms_of
@@ -118,13 +121,15 @@ class _Proofs:
         self.row = [p[0] if len(p) else -1 for p in room.places]
         """The row that it is of."""
         self.how: list[Any] = [None] * len(room.cases)
-        """None, "interval", "crown", or a tree."""
+        """None, "interval", "crown", a tree, or relus together, which is an estimate until it is replayed."""
         self.net: Answer | None = None
         self.walks: Walks | None = None
         self.search: Search | None = None
         self.search_of: dict[int, Tree] = {}
         self.roots: dict[int, Leaf] = {}
         """The whole box, with better lines, for each case that needs them."""
+        self.joined: set[int] = set()
+        """Cases for which relus were bounded together."""
 
     @property
     def open(self) -> list[int]:
@@ -171,6 +176,7 @@ class _Asked:
         self.attacks: list[Attack | None] = []
         self.found: tuple[Point, str] | None = None
         self.certificate: Any = None
+        self.certifier: Certifier | None = None
         self.leaves = 0
         self.notes = tuple(dict.fromkeys(w for r in rooms if (w := r.box.moved(graph.inputs[0].dtype))))
         self.reason = ""
@@ -183,14 +189,26 @@ class _Asked:
         except _Found:
             pass
         except TimeUp:
-            done = all(not p.open for p in self.proofs)
-            rest = ": bounds prove it, and a certificate is not ready" if done else ""
-            self.reason = f"the time was over after {self.clock.seconds:.1f} s{rest}"
+            self.reason = f"the time was over after {self.clock.seconds:.1f} s{self._unready()}"
         except KeyboardInterrupt:
             self.reason = "interrupted"
         except MemoryError:
             self.reason = "out of memory"
         return self._verdict()
+
+    def _unready(self) -> str:
+        """What there is to say where bounds prove all, and the time was too short for a certificate."""
+        if any(p.open for p in self.proofs):
+            return ""
+        (what, done, whole), own = self.clock.told, self.clock.phases.get("certificate", 0.0)
+        at = f", at {done} of {whole} {what.removeprefix('certificate: ')}" if what.startswith("certificate: ") else ""
+        before = sum(self.clock.phases.values()) - own
+        guessed = any(isinstance(h, Joint) and h.proven <= 0 for p in self.proofs for h in p.how)
+        return (
+            f": {'estimates suggest' if guessed else 'bounds prove'} it after {before:.1f} s, "
+            f"and a certificate is not ready {own:.1f} s later{at}. "
+            "It is replayed in exact integers, which takes as long as a check: allow more time"
+        )
 
     def _all(self) -> None:
         with self.clock.phase("attack"):
@@ -204,7 +222,6 @@ class _Asked:
             return
         for p in self.proofs:
             self._bounds(p)
-        certifier = None
         while True:
             for p, attack in zip(self.proofs, self.attacks, strict=True):
                 if p.open and p.walks is None and self.level >= 2:
@@ -218,11 +235,16 @@ class _Asked:
                 return
             with self.clock.phase("certificate"):
                 try:
-                    certifier = certifier or Certifier(self.graph, self.semantics, self.clock.tick)
+                    if self._certify(self._certifier()):
+                        return
                 except Unproven as why:
                     self.reason = str(why)
                     return
-                if self._certify(certifier):
+                except Refused as error:
+                    self.reason = f"{LIMITS}: it needs {error}"
+                    return
+                except RecursionError:
+                    self.reason = f"{LIMITS}: too many splits are in each other"
                     return
 
     def _attack(self, starts: int, steps: int, most: int | None) -> None:
@@ -301,8 +323,37 @@ class _Asked:
                             p.how[c] = Tree(p.roots[c])
         if self.level < 4 or not p.open:
             return
+        with self.clock.phase("together"):
+            self._together(p, walks)
+        if not p.open:
+            return
         with self.clock.phase("split"):
             self._split(p, walks, attack)
+
+    def _together(self, p: _Proofs, walks: Walks) -> None:
+        """Relus of the first layer that read the same few inputs, by their joint least values."""
+        net, cases = walks.net, [c for c in p.open if c not in p.joined]
+        kinks = [k for k in walks.relaxed if net.graph.nodes[k].kind is Relu and reads_few(net.graph, k)]
+        p.joined.update(cases)
+        if not kinks or not cases:
+            return
+        try:
+            work = self._certifier().room(p.room, net, walks)
+            found_groups = [(k, groups) for k in kinks if (groups := work.groups(k)) is not None]
+        except (Unproven, Refused):
+            return
+        attack = self.attacks[self.proofs.index(p)]
+        for k, groups in found_groups:
+            for c in cases:
+                found = np.inf if attack is None else float(attack.best[c])
+                target = found / 2 if 0 < found < np.inf else abs(float(p.bound[c]))
+                if (joint := walks.together(p.roots[c], k, groups, target)) is not None:
+                    p.how[c] = joint  # an estimate: what is proven is known when the checker has followed
+
+    def _certifier(self) -> Certifier:
+        if self.certifier is None:
+            self.certifier = Certifier(self.graph, self.semantics, self.clock.tick)
+        return self.certifier
 
     def _split(self, p: _Proofs, walks: Walks, attack: Attack | None) -> None:
         def look(leaf: Leaf) -> None:
@@ -313,11 +364,11 @@ class _Asked:
             self._candidates(attack, attack.descend(x, case, 5))
 
         search = p.search = p.search or Search(walks, look)
+        before = search.leaves
         for c in p.open:
             if c not in p.search_of:
                 p.roots[c].bound = min(p.roots[c].bound, 0.0)
                 p.search_of[c] = search.add(p.roots[c])
-        before = search.leaves
         try:
             search.run()
         finally:
@@ -337,16 +388,17 @@ class _Asked:
             except Refuted as less:
                 complete = False
                 p.reopen(less.cases, less.parts)
-            except Unproven as why:
-                self.reason = str(why)
-                return True
         if complete:
-            self.certificate = made(certifier.net, cases, self.semantics)
+            self.certificate = certifier.made(cases)
         return complete
 
     # ---- the answer
 
     def _verdict(self) -> Verdict:
+        for p in self.proofs:
+            for c, h in enumerate(p.how):
+                if isinstance(h, Joint):
+                    p.bound[c] = max(p.bound[c], h.proven)
         bound = min((float(b) for p in self.proofs for b in p.bound), default=np.inf)
         found = min((float(v) for a in self.attacks if a is not None for v in a.best), default=np.inf)
         status, counterexample, output, evaluated, reason = "unknown", None, None, "", self.reason
@@ -358,7 +410,11 @@ class _Asked:
         elif all(not p.open for p in self.proofs) and self.certificate is not None:
             status, certificate = "proved", self.certificate
             ways = [_way(h) for p in self.proofs for h in p.how]
-            reason = max(ways, key=("interval", "crown", "optimised", "split").index, default="no point is in question")
+            reason = max(
+                ways,
+                key=("interval", "crown", "optimised", "together", "split").index,
+                default="no point is in question",
+            )
         elif not reason:
             reason = f"{self.method} does not decide it"
         margins = []
@@ -390,4 +446,6 @@ def _way(how: Any) -> str:
     """How a case was refuted, in a word."""
     if isinstance(how, Tree):
         return "split" if how.children else "optimised"
+    if isinstance(how, Joint):
+        return "together"
     return str(how)
