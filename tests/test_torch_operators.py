@@ -17,6 +17,9 @@ from effort import LONG
 from lunette import DTypeError
 from lunette.op import parameters_of
 from lunette.ops import ALL, Conv, MaxPool
+from lunette.ops.derivative import vjp_of
+from lunette.torch import layout
+from lunette.torch.layout import FORMATS, POOLS, is_channels_last
 from lunette.torch.operators import OPERATORS, Operator
 from lunette.torch.tensors import array_of
 from torch_cases import ONE_EACH, PROBLEMS, Problem, cotangent, ids, same
@@ -49,6 +52,42 @@ def test_values_and_gradients_are_those_of_arrays(problem: Problem, dtype: torch
     back = torch.autograd.grad(y, leaves, g)
     wanted = getattr(ln, f"{problem.kind.name}_vjp")(primals, array_of(g), **problem.case.options)
     assert all(same(a, np.asarray(b, float)) for a, b in zip(back, wanted, strict=True))
+
+
+@every
+def test_gradients_that_are_asked_for_again(problem: Problem) -> None:
+    """The second of a shape may go a shorter way than the first, whatever its cotangent is made of."""
+    leaves = problem.leaves(torch.float32)
+    y = problem.function()(*leaves)
+    primals = tuple(arrays(leaves))
+    ones, g = torch.ones(()).expand(y.shape), cotangent(y)
+    for given in (g, ones, g.requires_grad_(), ones, (-g.detach()).clone(), torch._neg_view(g.detach())):
+        back = torch.autograd.grad(y, leaves, given, retain_graph=True)
+        wanted = getattr(ln, f"{problem.kind.name}_vjp")(primals, array_of(given), **problem.case.options)
+        assert all(same(a, np.asarray(b, float)) for a, b in zip(back, wanted, strict=True))
+
+
+def test_the_short_way_of_gradients_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    for name, options in {"avg_pool": {"kernel": 2}, "adaptive_avg_pool": {"output_size": 1}}.items():
+        y = getattr(lt, name)(x, **options)
+        first, second = (torch.autograd.grad(y.sum(), x, retain_graph=True)[0] for _ in range(2))
+        g = torch.ones_like(y)
+        torch.autograd.grad(y, x, g, retain_graph=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(layout, "compute", None)
+            assert torch.equal(torch.autograd.grad(y, x, g)[0], first) and torch.equal(first, second)
+
+
+def test_max_pools_of_bins_keep_their_winners() -> None:
+    x = torch.randn(2, 3, 12, 12, requires_grad=True)
+    y = lt.adaptive_max_pool(x, 2)
+    assert y.grad_fn.winners is not None
+    assert torch.equal(*(torch.autograd.grad(f(x, 2).sum(), x)[0] for f in (lt.adaptive_max_pool, their_bins)))
+
+
+def their_bins(x: torch.Tensor, size: int) -> torch.Tensor:
+    return torch.nn.functional.adaptive_max_pool2d(x, size)
 
 
 @every
@@ -142,6 +181,61 @@ def test_opcheck(problem: Problem) -> None:
         traced = LONG or (problem in ONE_EACH and operator.kind is problem.kind)
         more = ("test_aot_dispatch_dynamic",) if traced else ()
         torch.library.opcheck(operator.handle, arguments, test_utils=(*quick, *more))
+
+
+# ---- channels-last
+
+
+def turned(t: torch.Tensor) -> torch.Tensor:
+    return t.detach().contiguous(memory_format=FORMATS[t.ndim]).requires_grad_()
+
+
+LAST = [p for p in PROBLEMS if p.kind in POOLS and p.leaves()[0].ndim in FORMATS]
+
+
+def test_there_are_cases_of_every_kind_of_channels_last_pool() -> None:
+    assert {p.kind for p in LAST} == set(POOLS)
+
+
+@pytest.mark.parametrize("problem", LAST, ids=ids(LAST))
+def test_channels_last(problem: Problem) -> None:
+    """The same numbers in the other order, in and out: rounded ones to the bit. Cotangents may have either order."""
+    x = problem.tensors()[0]
+    leaf = torch.cat([x, -x, x.flip(-1)], 1).contiguous().requires_grad_()
+    last, f = turned(leaf), problem.function(arithmetic="rounded")
+    assert is_channels_last(last)
+    wanted, y = f(leaf), f(last)
+    assert torch.equal(y, wanted) and y.stride() == turned(y).stride()
+    g = cotangent(wanted)
+    (slope,) = torch.autograd.grad(wanted, leaf, g)
+    for cotangents in (g, turned(g).detach()):
+        (back,) = torch.autograd.grad(f(last), last, cotangents)
+        assert torch.equal(back, slope)
+    moved = [func.jvp(f, (t.detach(),), ((t + 1).detach(),))[1] for t in (last, leaf)]
+    assert torch.equal(*moved)
+    fast = problem.function()
+    assert torch.allclose(fast(last), wanted, rtol=1e-12)
+    with torch.no_grad():
+        assert torch.allclose(fast(last), wanted, rtol=1e-12) and fast(last).stride() == y.stride()
+    for cotangents in (g, turned(g).detach()):
+        (back,) = torch.autograd.grad(fast(last), last, cotangents)
+        assert torch.allclose(back, slope, rtol=1e-12)
+    operator, text = problem.operator()
+    pull = OPERATORS[vjp_of(problem.kind, 0), False]
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(operator.handle, (last, text), test_utils=checks)
+    torch.library.opcheck(pull.handle, (last, turned(g), text), test_utils=checks)
+
+
+def test_options_of_channels_last_are_refused_in_words_of_the_user() -> None:
+    x = torch.ones(1, 2, 4, 4).contiguous(memory_format=torch.channels_last)
+    with pytest.raises(lunette.LunetteError, match=r"\(d=2\)"):
+        lt.max_pool(x, 9)
+    with pytest.raises(lunette.LunetteError, match=r"stride=\(1, 2, 3\)"):
+        lt.max_pool(x, 2, stride=(1, 2, 3))
+    assert lt.max_pool(x, [2, 2], stride=2).shape == (1, 2, 2, 2)
+    with pytest.raises(lunette.LunetteError, match=r"stride=2\.0"):
+        lt.max_pool(x, [2, 2], stride=2.0)
 
 
 # ---- transformations
@@ -292,13 +386,12 @@ def _gradient(f: Any, tensors: list[torch.Tensor]) -> torch.Tensor:
 
 def test_dense_tensors_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    import lunette.torch.functions as functions
 
     def run(kind: Any, operands: Any, *rest: Any) -> Any:
         seen.extend(operands)
         return ln.array.run(kind, operands, *rest)
 
-    monkeypatch.setattr(functions, "run", run)
+    monkeypatch.setattr(layout, "run", run)
     for dtype in DTYPES:
         x = torch.ones(1, 2, 4, 4, dtype=dtype)
         lt.max_pool(x, 2)
@@ -307,13 +400,12 @@ def test_dense_tensors_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_needed_gradients_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
-    compute = Operator.compute
 
-    def counted(self: Operator, *arguments: Any) -> Any:
-        called.append(self.name)
-        return compute(self, *arguments)
+    def counted(kind: Any, *rest: Any) -> Any:
+        called.append(kind.name)
+        return lunette.array.run(kind, *rest)
 
-    monkeypatch.setattr(Operator, "compute", counted)
+    monkeypatch.setattr(layout, "run", counted)
     x, w, b = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3, requires_grad=True), torch.randn(3)
     lt.conv(x, w, b).sum().backward()
     assert called == ["conv", "conv_vjp_w"]
@@ -382,3 +474,14 @@ def test_every_operator_is_there_with_its_derivatives() -> None:
     assert {f"{k.name}{s}" for k in ALL for s in ("", "_jvp", "_vjp_x")} <= names
     assert {k for k, indices in OPERATORS if indices} == {k for k in ALL if issubclass(k, MaxPool)}
     assert "conv_vjp_w" in names and Conv.name in names
+
+
+def test_a_channels_last_pool_that_is_refused_is_refused_as_it_was_asked_for() -> None:
+    """Not as the pool of one axis more that it is computed by."""
+    x = torch.zeros(1, 2, 3, 3).contiguous(memory_format=torch.channels_last)
+    told = []
+    for t in (x, x.clone().requires_grad_()):
+        with pytest.raises(ln.ShapeError) as error:
+            lt.max_pool(t, 1, stride=4, padding=((3, 3), (0, 0)))
+        told.append(str(error.value))
+    assert told[0] == told[1] and "(d=2)" in told[0]

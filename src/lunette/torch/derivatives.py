@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 
 import lunette.array
+from lunette.array import FLOAT, FORGETTING, key_of
+from lunette.array.resolved import RESOLVED
+from lunette.errors import LunetteError
 from lunette.graph.value import Value
 from lunette.op import Op, apply
 from lunette.ops import MaxPool
@@ -26,8 +30,9 @@ from lunette.ops.derivative import Derivative, Differentiable, jvp_of, vjp_of
 from lunette.ops.layout import Reshape
 from lunette.ops.power import Power
 from lunette.ops.unary import Abs, Neg
-from lunette.torch.operators import OPERATORS, Operator, is_watched, needs_gradient, setting_of, text_of
-from lunette.torch.tensors import array_of, tensor_of
+from lunette.torch import layout
+from lunette.torch.operators import OPERATORS, Operator, Setting, is_watched, needs_gradient, setting_of, text_of
+from lunette.torch.tensors import array_of, dtype_of, tensor_of
 from lunette.window import Shape
 
 BETWEEN: Final[Mapping[type[Op], Callable[..., torch.Tensor]]] = {
@@ -94,22 +99,37 @@ class Winners:
     y: torch.Tensor
     recorder: Any
     numbers: Any
+    last: bool
+    """Whether the tensors are channels-last."""
 
     def back(self, g: torch.Tensor) -> torch.Tensor:
         """The gradient in x."""
+        if self.last:
+            return layout.back(tensor_of(self.recorder.vjp(self.numbers, array_of(layout.laid(g)))))
         return tensor_of(self.recorder.vjp(self.numbers, array_of(g)))
 
 
 def winners(operator: Operator, arguments: Sequence[Any]) -> Winners | None:
     """Of a max pool that keeps them, where that is faster than looking for them again."""
     kind = operator.kind
-    if _recorder_of is None or operator.indices or kind is not MaxPool or is_watched():
+    if _recorder_of is None or operator.indices or not issubclass(kind, MaxPool) or is_watched():
         return None
-    setting, x = setting_of(kind, arguments[-1]), array_of(arguments[0])
-    recorder = _recorder_of(kind, x.shape, x.dtype, setting.options) if setting.arithmetic == "fast" else None
-    return None if recorder is None else Winners(tensor_of((made := recorder.forward(x))[0]), recorder, made[1])
+    setting, t = setting_of(kind, arguments[-1]), arguments[0]
+    inner = layout.along_channels(kind, (t,), setting.options)
+    last = inner is not None
+    x = array_of(layout.laid(t) if last else t)
+    options = setting.options if inner is None else inner
+    try:
+        recorder = _recorder_of(kind, x.shape, x.dtype, options) if setting.arithmetic == "fast" else None
+    except LunetteError:  # the pool as the user has it says what is wrong
+        return None
+    if recorder is None:
+        return None
+    y, numbers = recorder.forward(x)
+    return Winners(layout.back(tensor_of(y)) if last else tensor_of(y), recorder, numbers, last)
 
 
+_differentiated = torch.is_grad_enabled
 _recorder_of: Any = getattr(lunette.array, "recorder_of", None)
 
 
@@ -137,11 +157,20 @@ def function_of(operator: Operator) -> Any:
         return y
 
     def backward(ctx: Any, g: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
-        nothing = (None,) * len(ctx.needs_input_grad)
         if g is None:
-            return nothing
-        if ctx.winners is not None and not torch.is_grad_enabled() and not is_watched():
-            return ctx.winners.back(g), None
+            return (None,) * len(ctx.needs_input_grad)
+        if base is not None and not _differentiated() and not is_watched():
+            recorded = ctx.winners
+            if recorded is not None:
+                return recorded.back(g), None
+            key = ctx.shapes[0], g.dtype, ctx.text
+            known = kernels.get(key)
+            if known is not None and g.is_contiguous():
+                return known.back(g), None
+            setting = setting_of(kind, ctx.text)
+            if len(base.arrays) == 1 and not is_read(base, 0, 0):
+                _keep(kernels, key, Straight.of(base, setting, ctx.shapes[0], g))
+            return _straight(base, setting, ctx, g)
         setting = setting_of(kind, ctx.text)
         # What is not read is there by its shape alone.
         primals = [
@@ -167,8 +196,50 @@ def function_of(operator: Operator) -> Any:
             slope = ctx.saved_tensors[0].new_zeros(operator.shape(ctx.saved_tensors, ctx.text))
         return (slope, None) if operator.indices else slope
 
+    kernels: dict[Any, Straight] = {}
+    FORGETTING.append(kernels.clear)
     rules = (forward, backward, jvp)
     return type(kind.__name__, (_SingleLevelFunction,), {r.__name__: staticmethod(r) for r in rules})
+
+
+@dataclass(frozen=True)
+class Straight:
+    """The VJP of a pool that does not read x, of one shape: its kernel."""
+
+    kernel: Callable[..., None]
+    shape: Shape
+    dtype: Any
+
+    @staticmethod
+    def of(kind: type[Differentiable], setting: Setting, shape: Shape, g: torch.Tensor) -> Straight | None:
+        """None where there is more to do than to call a kernel."""
+        dtype = dtype_of(g)
+        found = RESOLVED.get(key_of(vjp_of(kind, 0), ((shape, dtype), (g.shape, dtype)), "fast", setting.options))
+        if found is None or dtype not in FLOAT or setting.arithmetic != "fast" or found.kernels.forward is None:
+            return None
+        return Straight(found.kernels.forward, shape, dtype)
+
+    def back(self, g: torch.Tensor) -> torch.Tensor:
+        """The gradient in x, for a dense g."""
+        dx = np.empty(self.shape, self.dtype)
+        self.kernel(None, array_of(g), dx)
+        return tensor_of(dx)
+
+
+def _keep(kernels: dict[Any, Straight], key: Any, made: Straight | None) -> None:
+    if made is not None:
+        if len(kernels) >= 1024:
+            kernels.clear()
+        kernels[key] = made
+
+
+def _straight(kind: type[Differentiable], setting: Setting, ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
+    """What an operator's VJPs are where nobody differentiates them once more: their kernels, and nothing between."""
+    primals = [t if s is None else s for t, s in zip(ctx.saved_tensors, ctx.shapes, strict=True)]
+    return tuple(
+        layout.compute(vjp_of(kind, wrt), (*primals, g), setting.arithmetic, setting.options) if needed else None
+        for wrt, needed in enumerate(ctx.needs_input_grad)
+    )
 
 
 def _below(operator: Operator, arguments: tuple[Any, ...]) -> Any:

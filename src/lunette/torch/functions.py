@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from lunette.array import FLOAT, FORGETTING, is_plain, key_of, plain_options, resolved_before, run
+from lunette.array import FLOAT, FORGETTING, is_plain, key_of, plain_options, resolved_before
 from lunette.errors import LunetteError
 from lunette.graph.text import options_of
 from lunette.op import Op, ResolvedOp, resolve
 from lunette.ops import ALL, Windowed
 from lunette.torch.batches import batch_rule
 from lunette.torch.derivatives import function_of, rule_of
+from lunette.torch.layout import compute
 from lunette.torch.operators import OPERATORS, is_watched, register, text_of
 from lunette.torch.tensors import FLOATS, array_of, check_arithmetic, check_tensor, tensor_of
 from lunette.window import Shape
@@ -46,8 +47,7 @@ class Carried:
             if arithmetic == "fast":
                 self.options = options
             check_arithmetic(kind, arithmetic)
-            y = run(kind, [array_of(t) if hasattr(t, "numpy") else t for t in tensors], arithmetic, options)
-            return tensor_of(y) if type(y) is not tuple else tuple(map(tensor_of, y))
+            return compute(kind, tensors, arithmetic, options)
         return called(kind, tensors, arithmetic, options)
 
 

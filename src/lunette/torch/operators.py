@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from lunette.array import key_of, run
+from lunette.array import key_of
 from lunette.graph.text import options_of, read_options, written_options
 from lunette.op import Op, resolve
 from lunette.ops import ALL, Conv, ConvTranspose, LpPool, SmoothMaxPool
 from lunette.ops.derivative import Differentiable, Jvp, Vjp, jvp_of, vjp_of
-from lunette.torch.tensors import FLOATS, array_of, tensor_of
+from lunette.torch.layout import along_channels, back, compute, laid
+from lunette.torch.tensors import FLOATS
 from lunette.window import Shape
 
 LIBRARY: Final[Any] = torch.library.Library("lunette", "DEF")  # type: ignore[no-untyped-call]
@@ -106,17 +106,8 @@ class Operator:
         """The kernel, on the CPU."""
         *tensors, text = arguments
         setting = setting_of(self.kind, text)
-        arrays = [self._array(at, t) for at, t in enumerate(tensors)]
         options = self.with_indices(setting.options) if self.indices else setting.options
-        y = run(self.kind, arrays, setting.arithmetic, options)
-        return tuple(map(tensor_of, y)) if self.indices else tensor_of(y)
-
-    def _array(self, at: int, t: torch.Tensor | None) -> Any:
-        if t is None:
-            return None
-        if issubclass(self.kind, Vjp) and not self.kind.reads(at):  # only its shape matters; nobody touches the memory
-            return np.empty(t.shape, array_of(t[(slice(0, 0),) * t.ndim] if t.ndim else t).dtype)
-        return array_of(t)
+        return compute(self.kind, tensors, setting.arithmetic, options)
 
     def with_indices(self, options: Sequence[Any]) -> tuple[Any, ...]:
         """The options, indices asked for."""
@@ -140,7 +131,10 @@ class Operator:
     def imagine(self, *arguments: Any) -> Any:
         """The fake result: shape and dtype."""
         *tensors, text = arguments
-        y = tensors[0].new_empty(self.shape(tensors, text))
+        out = self.shape(tensors, text)
+        if along_channels(self.kind, tensors, setting_of(self.kind, text).options) is not None and not self.indices:
+            return back(laid(tensors[0].new_empty(out)))
+        y = tensors[0].new_empty(out)
         return (y, torch.empty_like(y, dtype=torch.int64)) if self.indices else y
 
     def autocast(self, lower: bool) -> Callable[..., Any]:
@@ -218,7 +212,27 @@ def register(
     LIBRARY.impl(operator.name, operator.compute, "CPU")
     torch.library.register_fake(qualified, operator.imagine, lib=LIBRARY)
     LIBRARY.impl(operator.name, derive, "Autograd")
-    torch.library.register_vmap(qualified, batch, lib=LIBRARY)
+    if hasattr(torch.library, "register_vmap"):
+        torch.library.register_vmap(qualified, batch, lib=LIBRARY)
+    else:
+        LIBRARY.impl(operator.name, _batched(batch), "FuncTorchBatched", with_keyset=True)
     base = base_of(operator.kind)
     if base in LOWER or base in WIDER:
         LIBRARY.impl(operator.name, operator.autocast(base in LOWER), "AutocastCPU")
+
+
+def _batched(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """What `torch.library.register_vmap` makes of a rule, for torch before 2.5, which does not have it."""
+    from torch._functorch.autograd_function import VmapInfo
+    from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+    from torch._functorch.vmap import unwrap_batched, wrap_batched
+
+    def call(_keyset: Any, *operands: Any) -> Any:
+        interpreter: Any = retrieve_current_functorch_interpreter()
+        info = VmapInfo(batch_size=interpreter.batch_size(), randomness=interpreter.randomness())
+        values, axes = unwrap_batched(operands, interpreter.level())
+        with interpreter.lower():
+            y, out = rule(info, axes, *values)
+        return wrap_batched(y, out, interpreter.level())
+
+    return call

@@ -43,6 +43,15 @@ def from_torch(module: nn.Module, *examples: Any, weights: str = "constants", tr
     return Exported(module, examples, train).graph(weights)
 
 
+def _decompositions() -> Any:
+    """Of operators of ATen into others, as torch.export has them; before 2.6 they were elsewhere."""
+    if hasattr(torch.export, "default_decompositions"):
+        return torch.export.default_decompositions()
+    from torch._decomp import core_aten_decompositions
+
+    return core_aten_decompositions()
+
+
 class Exported:
     """A module as torch.export saw it; graphs are made of it with the weights that it has then."""
 
@@ -52,7 +61,7 @@ class Exported:
             warnings.simplefilter("ignore")  # torch's own, of its parts
             try:
                 program = torch.export.export(module, examples)
-                table: Any = torch.export.default_decompositions()
+                table: Any = _decompositions()
                 for op in list(table):
                     if op.name().partition("::")[2].partition(".")[0] in WHOLE:
                         table.pop(op)

@@ -58,6 +58,9 @@ class Replaced(list[str]):
         super().__init__()
         self.kept: dict[str, str] = {}
 
+    def __repr__(self) -> str:
+        return super().__repr__() + (f" ({len(self.kept)} kept: see .kept)" if self.kept else "")
+
 
 def replace(model: nn.Module, only: Callable[[str, nn.Module], bool] | Sequence[str] | None = None) -> Replaced:
     """Exchange torch's pooling modules inside of `model` for lunette's, in place, where the meaning is equal.
@@ -70,7 +73,6 @@ def replace(model: nn.Module, only: Callable[[str, nn.Module], bool] | Sequence[
     done = Replaced()
     chosen = _chooser(only)
     made: dict[int, nn.Module | str] = {}
-    names = {id(m): n for n, m in model.named_modules()}
     for parent, owner in list(model.named_modules()):
         for child, module in list(owner._modules.items()):
             if module is None or not _is_pooling(module):
@@ -88,7 +90,9 @@ def replace(model: nn.Module, only: Callable[[str, nn.Module], bool] | Sequence[
                 setattr(owner, child, new.train(module.training))
                 done.append(name)
     if _is_pooling(model):
-        done.kept[names[id(model)]] = "the model itself: exchange it where it is used"
+        new = exchanged(model)
+        alone = f"it is the model itself, and no module holds it: use lt.{new} in its place"
+        done.kept[""] = new if isinstance(new, str) else alone
     for name, module in model.named_modules():
         for call in sorted(functional_calls(module)):
             where = f"{name}.forward" if name else "forward"

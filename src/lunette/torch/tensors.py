@@ -23,6 +23,7 @@ from lunette.op import Op
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 ARITHMETICS = ("fast", "rounded")
+_DTYPES = dict(zip(FLOATS, map(np.dtype, (np.float32, np.float64, np.float16, BFLOAT16)), strict=True))
 
 
 def check_tensor(kind: type[Op], t: Any, name: str) -> None:
@@ -61,6 +62,11 @@ def array_of(t: torch.Tensor) -> Array:
         return bits.view(BFLOAT16)
     array: Array = t.numpy()
     return array
+
+
+def dtype_of(t: torch.Tensor) -> np.dtype[Any]:
+    """NumPy's name of a tensor's dtype."""
+    return _DTYPES[t.dtype]
 
 
 def tensor_of(a: Array) -> torch.Tensor:
