@@ -16,14 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+import lunette as ln
 from far_work import FORGETFUL, count_slowly, count_up, ran_here
+from lunette.cli import app
 from lunette.conform.ask import run_batch
 from lunette.conform.cluster import Cluster, remote
 from lunette.conform.result import Batch, BatchResult, Report
 from lunette.conform.run import plan, run
 from lunette.errors import ArgumentError
+from lunette.verify.instances import keep_files, read_list, run_instance
 
 HERE = Path(__file__).parent
 BATCHES = [Batch("none", "max_pool", 0, at, 5) for at in range(120)]
@@ -113,6 +118,37 @@ def test_a_batch_that_the_cluster_gives_up_is_run_here(tmp_path: Path) -> None:
         results = list(lossy(running, count_up).map(BATCHES))
     assert 1 <= len(ran_here) < len(BATCHES)
     assert sorted(results, key=lambda r: r.batch.index) == [count_up(b) for b in BATCHES]
+
+
+def test_instances_of_verify_survive_a_killed_worker(running: Running, tmp_path: Path) -> None:
+    """Every verdict, once, with its files, as a run on one machine has them; a missing file costs its own row."""
+    graph = ln.trace(lambda x: ln.relu(x), np.zeros(1, np.float32))
+    graph.save(tmp_path / "net.json")
+    text = "(declare-const X_0 Real)(declare-const Y_0 Real)(assert (>= X_0 0))(assert (<= X_0 1))(assert (>= Y_0 {}))"
+    for k in range(6):
+        (tmp_path / f"{k}.vnnlib").write_text(text.format(0.75 + k / 10))
+    (tmp_path / "list.csv").write_text("".join(f"net.json,{k}.vnnlib,{60 + k}\n" for k in [*range(6), 9]))
+    asked = read_list(tmp_path / "list.csv", None)
+    pool = Cluster(running.address, run_instance, who="verify")
+    results = []
+    for at, result in enumerate(pool.map(asked)):
+        if at == 2:
+            running.workers[0].kill()
+        results.append(keep_files(result, tmp_path / "kept"))
+    assert running.workers[0].wait(10) != 0
+    by_key = {r["key"]: r for r in results}
+    assert len(results) == len(by_key) == len(asked)
+    found = [by_key[i.key] for i in asked]
+    assert [r["status"] for r in found] == ["disproved"] * 3 + ["proved"] * 3 + ["error"]
+    for i, r in zip(asked[3:6], found[3:6], strict=True):
+        assert ln.check(graph, ln.Certificate.load(r["file"]), property=i.spec).ok
+    words = ["verify", "--instances", str(tmp_path / "list.csv"), "--scheduler", running.address]
+    done = CliRunner().invoke(app, [*words, "--results", str(tmp_path / "r.csv")])
+    assert done.exit_code == 1, done.output
+    rows = [line.split(",")[1:3] for line in (tmp_path / "r.csv").read_text().splitlines()]
+    assert rows == [[Path(i.named[1]).name, r["status"]] for i, r in zip(asked, found, strict=True)]
+    with pytest.raises(ArgumentError, match=r"^verify \[K2\]"):
+        list(Cluster("nonsense", run_instance, wait=1, who="verify").map(asked[:1]))
 
 
 def without_time(report: Report) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 
 import lunette
-from effort import ALL_OR_HALF
+from effort import ALL_OR_HALF, ALL_OR_QUARTER, LONG
 from lunette.conform import rules, worker
 from lunette.conform.ask import alone, run_batch
 from lunette.conform.backends import NAMES, Space, find
@@ -103,13 +103,13 @@ class Sampled(Lunette):
 
     name = "lunette, sampled"
     lives_here = True
-    space = Space(thin=6)
+    space = Space(thin=6 if LONG else 12)
 
 
 def test_lunette_passes_everything() -> None:
     register(Sampled())
-    report = run("lunette, sampled", cases=1400, seed=3)
-    assert report.cases > 1000 and report.failures == 0 and not report.findings and report.exit_status == 0
+    report = run("lunette, sampled", cases=1400 if LONG else 700, seed=3)
+    assert report.cases > 500 and report.failures == 0 and not report.findings and report.exit_status == 0
     assert set(report.verdicts) == {"equal", "within"}
 
 
@@ -305,8 +305,8 @@ def measured(function: Callable[..., Any], op: str) -> Report:
 
 @pytest.mark.parametrize(
     ("function", "op", "verdict", "kind", "cells"),
-    PLANTED[ALL_OR_HALF],
-    ids=[f"{f.__name__}-{k}" for f, _, _, k, _ in PLANTED[ALL_OR_HALF]],
+    PLANTED[ALL_OR_QUARTER],
+    ids=[f"{f.__name__}-{k}" for f, _, _, k, _ in PLANTED[ALL_OR_QUARTER]],
 )
 def test_a_planted_mistake_is_found_classified_and_reduced(
     function: Callable[..., Any], op: str, verdict: Verdict, kind: str, cells: int
@@ -647,6 +647,9 @@ TORCH = {
     "max_pool": {"empty window", "crash", "hang", "nan"},
 }
 """Defects of torch 2.13 by operator and class; what it documents is in known/torch.toml."""
+BFLOAT16 = {"crash", "infinity", "underflow"}
+"""Of its convolutions in bfloat16, where processors have products of these: subnormal numbers are flushed, infinities
+become NaN, and processes die of instructions that a virtual machine does not have."""
 
 
 def test_torch_agrees_but_for_its_defects_and_what_it_documents() -> None:
@@ -657,7 +660,9 @@ def test_torch_agrees_but_for_its_defects_and_what_it_documents() -> None:
     outcomes = [o for r in Processes().map(plan("torch", None, 450, 4)) for o in r.outcomes]
     other = [o for o in outcomes if o.failed and not any(k.covers(o) for k in known)]
     assert sum(not o.failed for o in outcomes) > 400 and other
-    assert not [o for o in other if o.kind not in TORCH.get(o.case.op, ())]
+    for o in other:
+        products = o.case.dtype == "bfloat16" and o.case.op in ("conv", "conv_transpose")
+        assert o.kind in TORCH.get(o.case.op, set()) | (BFLOAT16 if products else set()), o
 
 
 # ---- known differences
@@ -674,7 +679,9 @@ VERSIONS = {name: version for name, version, *_ in DEFECTS}
 SHIPPED = [(name, line) for name in NAMES for line in read(name)]
 
 
-@pytest.mark.parametrize(("name", "line"), SHIPPED, ids=[f"{n}-{line.name}" for n, line in SHIPPED])
+@pytest.mark.parametrize(
+    ("name", "line"), SHIPPED[ALL_OR_HALF], ids=[f"{n}-{line.name}" for n, line in SHIPPED[ALL_OR_HALF]]
+)
 def test_every_shipped_line_still_differs(name: str, line: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     """On every x86-64 processor: for an example of a lesser instruction set the library's own switch is turned."""
     found = find(name)

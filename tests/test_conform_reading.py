@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from typer.testing import CliRunner
 
 import lunette
 from lunette.cli import app
+from lunette.conform import assemble as assembling
 from lunette.conform.case import Case
 from lunette.conform.report.words import headline
-from lunette.conform.result import FAILURES, GRAVITY, Report, gravity
+from lunette.conform.result import FAILURES, GRAVITY, Batch, BatchResult, Outcome, Report, Verdict, gravity
 from lunette.conform.run import conform, plan
 from lunette.conform.shrink import weight
 
@@ -103,6 +105,19 @@ def test_wrong_answers_come_before_refusals_which_are_more() -> None:
     assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
+def test_a_report_shows_itself_where_nothing_else_was_imported(tmp_path: Path) -> None:
+    """In a process of its own: the tests here import what shows reports."""
+    code = (
+        "import lunette as ln\n"
+        "report = ln.conform(lambda x, kernel: ln.max_pool(x, kernel), 'max_pool', cases=5, ranks=1, workers=1)\n"
+        "for text in (str(report), repr(report), report._repr_html_()):\n"
+        "    assert '0 wrong, 0 refused of 5 cases' in text, text\n"
+        "assert '<html' in report.to_html()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_every_failure_has_a_gravity() -> None:
     assert {v for some in GRAVITY.values() for v in some} == FAILURES
 
@@ -150,6 +165,45 @@ def test_a_derivative_that_always_fails_alike_hides_no_other_finding() -> None:
     report = conform(wrong_and_refusing, "max_pool", vjp=mistaken_vjp, cases=100, ranks=1)
     assert any("(vjp)" in m and "a tuple of 1 NumPy arrays" in m for m in report.misfits)
     assert report.findings and all(f.case.mode == "forward" for f in report.findings) and report.exit_status == 1
+
+
+def of_the_array_itself(x: Array, g: Array, kernel: Any) -> Array:
+    """Meant to be called with x, and given a tuple of one."""
+    return np.zeros(x.shape, x.dtype)
+
+
+def with_an_axis_too_many(primals: Any, cotangent: Array, kernel: Any) -> tuple[Array]:
+    """NumPy makes an array of the tuple."""
+    return (np.zeros_like(np.asarray(primals)),)
+
+
+def of_weights_alone(primals: Any, cotangent: Array, **options: Any) -> Array:
+    return np.zeros_like(primals[1])
+
+
+def plain_conv(x: Array, w: Array, b: Array | None = None, **options: Any) -> Array:
+    return ln.conv(x, w, b, **options)
+
+
+@pytest.mark.parametrize("vjp", [of_the_array_itself, with_an_axis_too_many])
+def test_a_backward_that_is_called_otherwise_than_it_wants_is_no_finding(vjp: Any) -> None:
+    report = conform(lambda x, kernel: ln.max_pool(x, kernel), "max_pool", vjp=vjp, cases=60)
+    (misfit,) = report.misfits
+    assert f"{vjp.__name__}(primals, cotangent, kernel) -> a tuple of 1 NumPy arrays" in misfit
+    assert not report.findings and report.exit_status == 2 and report.failed("wrong") == 0
+
+
+def test_reasons_may_differ_where_nothing_is_answered() -> None:
+    """With a bias another number of gradients is expected than without."""
+    report = conform(plain_conv, "conv", vjp=of_weights_alone, cases=60)
+    (misfit,) = report.misfits
+    assert "(vjp) failed, as in: returned 1 values" in misfit and not report.findings
+
+
+def test_the_headline_tells_both_what_is_wrong_and_what_does_not_fit() -> None:
+    report = conform(wrong_and_refusing, "max_pool", vjp=mistaken_vjp, cases=100, ranks=1)
+    assert report.failed("wrong") > 0
+    assert " wrong, " in headline(report) and "the harness does not fit: all" in headline(report)
 
 
 # ---- as many as were asked for
@@ -237,3 +291,14 @@ def test_the_heat_map_tells_refusals_from_wrong_answers() -> None:
         assert f"--heat:var({colour})" in page and number in page
     known_wrong = heat_map([Cell("conv", "rank 1", 10, 4, 1, 3, 0)])  # the wrong one is known, the refusals are not
     assert "--heat:var(--blue)" in known_wrong and ">3<" in known_wrong
+
+
+def test_a_crash_is_told_of_derivatives_that_do_not_fit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong answer to another question is none; a crash is one, whatever was asked."""
+    case = Case("max_pool", ((1, 1, 2),), {"kernel": (2,)}, mode="vjp")
+    crash, wrong = Outcome(case, Verdict.CRASHED, kind="crash"), Outcome(case, Verdict.VALUE, kind="value")
+    monkeypatch.setattr(assembling, "misfits", lambda *_: {"vjp": "another signature"})
+    batch = Batch("lunette", "max_pool", 0, 1, 2)
+    report = assembling.assemble("lunette", 0, [BatchResult(batch, (crash, wrong))])
+    assert report.verdicts["crashed"] == 1 and report.verdicts["refused"] == 1
+    assert report.unrepeated == 1  # here nothing crashes: it was looked into

@@ -61,13 +61,19 @@ def assemble(
     accepted = read(backend) if known is None else tuple(known)
     limits = next((r.batch for r in ordered), Batch(backend, "", seed, 0, 0))
     unfit = misfits(found, outcomes)
+
+    def is_unasked(o: Outcome) -> bool:
+        """An answer to another question is no wrong answer; a crash is one."""
+        return o.case.mode in unfit and o.verdict not in (Verdict.CRASHED, Verdict.HUNG)
+
+    outcomes = [replace(o, verdict=Verdict.REFUSED) if o.failed and is_unasked(o) else o for o in outcomes]
     ran = {o.case.op for o in outcomes if o.verdict not in UNJUDGED}
     lines = [line for line in accepted if line.example.op in ran]
     elsewhere = [f"{k.name}: asked with {' or '.join(k.isa)}, not {found.isa}" for k in lines if not k.asked(found.isa)]
     lines = [line for line in lines if line.asked(found.isa)]
     with ThreadPoolExecutor(workers or processors()) as threads:
         stale = [n for n in threads.map(lambda line: _stale(found, line), lines) if n]
-        groups = _groups([o for o in outcomes if o.case.mode not in unfit], accepted)
+        groups = _groups([o for o in outcomes if not is_unasked(o)], accepted)
         explained = list(threads.map(lambda g: _explained(found, limits, *g), groups))
     findings = _merged([f for f in explained if f is not None])
     once = sum(len(some) for (some, line), f in zip(groups, explained, strict=True) if f is None and line is None)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from lunette.errors import ArgumentError
+from lunette.errors import ArgumentError, error_context
 from lunette.version import VERSION
 
 WAIT = 30
@@ -50,9 +50,15 @@ class Cluster(Generic[A, B]):
     work: Callable[[A], B]
     """What to do with a batch; a function that workers can import."""
     wait: float = WAIT
+    who: str = "conform"
+    """Who refuses."""
 
     def map(self, batches: Sequence[A]) -> Generator[B, None, None]:
         """The result of every batch, once, as they come in."""
+        with error_context(self.who):
+            yield from self._results(batches)
+
+    def _results(self, batches: Sequence[A]) -> Generator[B, None, None]:
         if not batches:
             return
         dask = _dask()
@@ -71,9 +77,7 @@ class Cluster(Generic[A, B]):
                     result = self.work(batch)
                 except dask.CancelledError:
                     hint = "With --resume FILE, what was done is kept."
-                    raise ArgumentError(
-                        "K5", "a scheduler that stays", "one that went away", hint, who="conform"
-                    ) from None
+                    raise ArgumentError("K5", "a scheduler that stays", "one that went away", hint) from None
                 yield result
         finally:
             client.cancel(futures, force=True)
@@ -85,13 +89,13 @@ class Cluster(Generic[A, B]):
         except (OSError, ValueError, TimeoutError) as error:
             got = f"{self.address!r} ({' '.join(str(error).split()) or type(error).__name__})"
             hint = "Start one with `dask scheduler`, and pass the address it prints."
-            raise ArgumentError("K2", "the address of a running Dask scheduler", got, hint, who="conform") from None
+            raise ArgumentError("K2", "the address of a running Dask scheduler", got, hint) from None
         try:
             client.wait_for_workers(1, timeout=self.wait)
         except TimeoutError:
             client.close()
             hint = f"Start some with `dask worker {self.address}`."
-            raise ArgumentError("K3", "a scheduler with workers", "none of them", hint, who="conform") from None
+            raise ArgumentError("K3", "a scheduler with workers", "none of them", hint) from None
         for worker, found in client.run(importlib.metadata.version, "lunette", on_error="return").items():
             if found != VERSION:
                 client.close()
@@ -103,7 +107,7 @@ def _dask() -> Any:
     """Imported by name: most of it has no types."""
     if importlib.util.find_spec("distributed") is None:
         hint = "Try pip install 'lunette[cluster]'."
-        raise ArgumentError("K1", "dask.distributed", "an environment without it", hint, who="conform")
+        raise ArgumentError("K1", "dask.distributed", "an environment without it", hint)
     return importlib.import_module("distributed")
 
 
@@ -116,4 +120,4 @@ def remote(work: Callable[[A], B], batch: A, version: str) -> B:
 
 def _refuse_version(version: str, got: str) -> NoReturn:
     hint = "Install the same version there."
-    raise ArgumentError("K4", f"lunette {version} on every worker", got, hint, who="conform")
+    raise ArgumentError("K4", f"lunette {version} on every worker", got, hint)

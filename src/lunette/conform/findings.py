@@ -14,7 +14,7 @@ from lunette.conform.result import Finding, Outcome
 from lunette.conform.rules import RULES, WHY
 from lunette.conform.truth import names, truth
 from lunette.errors import LunetteError
-from lunette.explain import explain
+from lunette.explanation import explain
 from lunette.op import parameters_of
 from lunette.ops import ALL, LpPool
 from lunette.relax.bounds import bounds

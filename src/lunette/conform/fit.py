@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from lunette.conform.ask import alone
 from lunette.conform.backends import Backend
@@ -55,22 +56,31 @@ def one_reason(outcomes: Sequence[Outcome]) -> bool:
 
 
 FEW = 3
-"""Calls that fail alike before it is more than chance."""
+"""Calls that fail before it is more than chance."""
 
 
 def misfits(backend: Backend, outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """The modes of a user's function in which every call failed alike, each with what was expected."""
+    """The modes of a user's function in which no call gave what was expected, each with what that is.
+
+    A derivative whose result never has the right shape was not called as it wants to be, either: that is the shape of
+    what it was given, and no question of windows.
+    """
     by_mode: dict[str, list[Outcome]] = defaultdict(list)
     for o in outcomes:
+        asked = o.verdict is not Verdict.UNSUPPORTED and o.case.output is not None and o.kind != "empty window"
         agreed = o.verdict is Verdict.EQUAL and o.message  # both refuse, for other reasons
-        if o.verdict is not Verdict.UNSUPPORTED and not agreed and backend.expected(o.case.mode):
+        if asked and not agreed and all(map(prod, o.case.shapes)) and backend.expected(o.case.mode):
             by_mode[o.case.mode].append(o)
-    return {
-        mode: f"all {len(some)} calls ({mode}) failed alike: {some[0].message}. "
-        f"Expected: {backend.expected(mode)}. For example: {backend.source(_smallest(some))}"
-        for mode, some in by_mode.items()
-        if len(some) >= FEW and one_reason(some)
-    }
+    found = {}
+    for mode, some in by_mode.items():
+        useless = (Verdict.REFUSED, *((Verdict.SHAPE,) if mode in ("jvp", "vjp") else ()))
+        if len(some) >= FEW and all(o.verdict in useless for o in some):
+            how = "failed alike" if len({words(o.message) for o in some}) == 1 else "failed, as in"
+            found[mode] = (
+                f"all {len(some)} calls ({mode}) {how}: {some[0].message}. "
+                f"Expected: {backend.expected(mode)}. For example: {backend.source(_smallest(some))}"
+            )
+    return found
 
 
 def _smallest(outcomes: Sequence[Outcome]) -> Case:

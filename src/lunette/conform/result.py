@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lunette.conform.case import Case
+from lunette.page import Page, written
 
 
 class Verdict(StrEnum):
@@ -244,7 +245,7 @@ class Report:
     unrepeated: int = 0
     """Failures that did not come again in a process of their own: no finding, and not nothing."""
     misfits: tuple[str, ...] = ()
-    """Calls of a function that all failed alike, with the signature that was expected: a problem of the harness."""
+    """Calls none of which gave what is expected, with the signature that was: a problem of the harness."""
 
     @property
     def cases(self) -> int:
@@ -283,12 +284,9 @@ class Report:
     def __repr__(self) -> str:
         return f"<Report of {self.backend}: {SHOWN['line'](self)}>"
 
-    def to_html(self, path: str | Path | None = None) -> str:
+    def to_html(self, path: str | Path | None = None) -> Page:
         """A page that needs no network; written to `path` if it is given."""
-        text = SHOWN["page"](self)
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
-        return text
+        return written(SHOWN["page"](self), path)
 
     def _repr_html_(self) -> str:
         """What notebooks show."""

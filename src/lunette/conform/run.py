@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from lunette.conform import report as _report  # noqa: F401 (it tells a report how to show itself)
 from lunette.conform import settings
 from lunette.conform.ask import nursery_of, processors, run_batch
 from lunette.conform.assemble import assemble

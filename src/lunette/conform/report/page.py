@@ -23,7 +23,7 @@ from lunette.conform.report.words import (
 )
 from lunette.conform.result import GRAVITY, SHOWN, Finding, Report, Verdict, gravity
 from lunette.errors import LunetteError
-from lunette.explain import explain
+from lunette.explanation import explain
 from lunette.page import Section, inline, page, table
 from lunette.version import VERSION
 

@@ -42,7 +42,7 @@ def show(report: Report, out: Console) -> None:
 def summary(report: Report) -> str:
     """What `print(report)` shows: operators, findings at a glance, the headline."""
     out = StringIO()
-    console = Console(file=out, width=120, color_system=None)
+    console = Console(file=out, width=120, color_system=None, force_jupyter=False)
     for part in (*_top(report), *([Text(), findings(report)] if report.findings else []), Text(headline(report))):
         console.print(part, highlight=False, crop=False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

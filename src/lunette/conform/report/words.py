@@ -107,8 +107,8 @@ def headline(report: Report) -> str:
     """The run in one sentence."""
     new, known = len(report.unexplained), len(report.findings) - len(report.unexplained)
     asked = report.asked
-    if report.misfits:
-        return clean(f"the harness does not fit: {report.misfits[0].partition('. Expected')[0]}")
+    if report.misfits and not report.findings:
+        return clean(unfit(report))
     if not asked and report.complete:
         reason, n = max(report.unsupported.items(), key=lambda item: item[1], default=("there was no case", 0))
         return clean(f"nothing was judged: {reason}" + f" ({n:,} of {count(report.cases, 'case')})" * bool(n))
@@ -117,7 +117,13 @@ def headline(report: Report) -> str:
     words += [f"{known} known"] if known else []
     words += [f"{count(len(report.stale), 'line')} of known differences no longer true"] if report.stale else []
     words += [] if report.complete else ["interrupted"]
+    words += [clean(unfit(report))] if report.misfits else []
     return ", ".join(words)
+
+
+def unfit(report: Report) -> str:
+    """The first call that was not made as a function wants to be called."""
+    return f"the harness does not fit: {report.misfits[0].partition('. Expected')[0]}"
 
 
 def failures(report: Report) -> str:
