@@ -6,7 +6,7 @@ import numpy as np
 
 from lunette.conform.case import Case
 from lunette.conform.result import Accuracy, Cell, Finding, Report, Verdict
-from lunette.explain import explain
+from lunette.explanation import explain
 
 SCRIPT = "document.title='owned'"
 HOSTILE = f'</pre><script>{SCRIPT}</script><img src=x onerror="{SCRIPT}">\'"&amp;]]>\x1b[31m\x00\ud800'

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from effort import ALL_OR_HALF
+from effort import ALL_OR_QUARTER
 from lunette.array import resolved
 from lunette.bench import report
 from lunette.bench import unusual as numbers
@@ -130,7 +130,7 @@ SOME = [
 
 @pytest.mark.filterwarnings("ignore")  # other people's
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("name", SOME[ALL_OR_HALF])
+@pytest.mark.parametrize("name", SOME[ALL_OR_QUARTER])
 def test_the_adapters_agree_with_lunette(bench: Bench, name: str, direction: str) -> None:
     layer = next(la for la in LAYERS if f"{la.op}:{la.name}" == name).shrunk()
     dtype = DTYPES[SOME.index(name) % 2] if direction != "forward" else "float32"
@@ -145,7 +145,9 @@ def test_the_adapters_agree_with_lunette(bench: Bench, name: str, direction: str
 
 
 SMALL = [n.shrunk() for n in NETWORKS if n.batch == 1]
-every_small_network = pytest.mark.parametrize("network", [pytest.param(n, id=n.model.name) for n in SMALL[ALL_OR_HALF]])
+every_small_network = pytest.mark.parametrize(
+    "network", [pytest.param(n, id=n.model.name) for n in SMALL[ALL_OR_QUARTER]]
+)
 
 
 @pytest.mark.filterwarnings("ignore")  # other people's

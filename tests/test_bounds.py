@@ -13,11 +13,12 @@ from typing import Any
 import flint
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import lunette as ln
+from effort import LONG, by_day
 from lunette.bench.data import WANTED, data_folder
 from lunette.bench.random_networks import random_network
 from lunette.cli import app
@@ -38,7 +39,7 @@ from lunette.relax.step import Enclosed
 from lunette.taps import Windows
 
 seeds = st.integers(0, 2**32 - 1)
-NETWORKS = 12
+NETWORKS = 240 if LONG else 12
 POINTS = int(os.environ.get("LUNETTE_BOUND_POINTS", "10000")) // (3 * NETWORKS)
 
 
@@ -156,7 +157,7 @@ ONE: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", ONE)
 @given(seed=seeds)
-@settings(max_examples=4, deadline=None)
+@by_day(4)
 def test_nothing_escapes_one_operator(name: str, seed: int) -> None:
     """Wide and narrow boxes of either sign, with points and ties in them."""
     rng = np.random.default_rng(seed)

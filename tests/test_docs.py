@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 import lunette as ln
 from lunette.cli import app
+from lunette.ops import KINDS
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,19 +48,31 @@ def test_links_of_the_readme_lead_to_files() -> None:
             assert link.startswith("https://") or (page.parent / link).exists(), (page.name, link)
 
 
-def test_every_public_function_is_in_the_reference(source: Path) -> None:
-    text = (source / "reference.md").read_text(encoding="utf-8")
-    for name in ln.__all__:
-        if callable(getattr(ln, name)):
-            assert f"\n## {name}\n" in text, name
-    assert "ln.batch_norm(" in text
+def test_every_public_function_is_in_the_reference_with_its_arguments(source: Path) -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in (source / "reference").glob("*.md"))
+    names = [name for name in ln.__all__ if callable(getattr(ln, name))]
+    index = (source / "reference.md").read_text(encoding="utf-8")
+    for name in names:
+        assert text.count(f"\nln.{name}(") == 1 and f".md#{name})" in index, name
+    assert "\nln.batch_norm(x: Any, mean: Any, var: Any, scale: Any, shift: Any, eps: float = 1e-05)\n" in text
+    assert all(f"\nlt.{name}(" in text and f"\nlj.{name}(" in text for name in KINDS)
+    assert "\nInterval.around(x: Number, eps: Number," in text
+
+
+def test_operators_have_their_rules_and_a_picture_in_the_reference(source: Path) -> None:
+    text = (source / "reference" / "operators.md").read_text(encoding="utf-8")
+    for name, part in ((p.partition(" ")[0], p) for p in text.split("\n## ")[1:]):
+        if name in KINDS:
+            (picture,) = re.findall(r"!\[.*\]\(\.\./(pictures/.*\.svg)\)", part)
+            assert "Meaning and rules" in part and (source / picture).exists(), name
 
 
 def test_links_lead_to_pages_that_exist(source: Path) -> None:
     for page in source.rglob("*.md"):
         for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            if not link.startswith(("http://", "https://")):
-                assert (page.parent / link).exists(), (page.relative_to(source), link)
+            if not link.startswith(("http://", "https://")):  # pages of notebooks are made when these have run
+                made = link.replace(".md", ".ipynb") if "notebooks/" in link else link
+                assert (page.parent / made).exists(), (page.relative_to(source), link)
 
 
 def test_the_site_names_every_page_and_every_tutorial(source: Path) -> None:
@@ -72,10 +86,46 @@ def test_the_site_names_every_page_and_every_tutorial(source: Path) -> None:
     assert all(f"(tutorials/{p.name})" in start for p in (source / "tutorials").glob("*.md"))
 
 
-def test_mkdocs_builds_it_without_a_warning(maker: ModuleType) -> None:
-    pytest.importorskip("mkdocs", reason="make docs installs it")
-    pytest.importorskip("material", reason="make docs installs it")
-    assert maker.main([]) == 0
-    pattern = r"""<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]*)"""
-    for page in (ROOT / "build" / "site").rglob("*.html"):
-        assert not re.findall(pattern, page.read_text(encoding="utf-8")), page
+# ---- notebooks: `make docs` runs them
+
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebooks_are_kept_without_what_they_printed(path: Path) -> None:
+    made = json.loads(path.read_text(encoding="utf-8"))
+    code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]
+    assert code and all(not cell["outputs"] and cell["execution_count"] is None for cell in code)
+    assert f"notebooks/{path.stem}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+def test_links_that_lead_nowhere_are_found(maker: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "b.html").write_text('<p id="here"></p><a href="a.html#there">', encoding="utf-8")
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#here"><a href="b.html#gone"><img src="c.png"><a href="https://x.org"><script src="https://x.org/y">',
+        encoding="utf-8",
+    )
+    found = sorted(maker.dead_links(tmp_path))
+    assert [line.partition(": ")[2].split()[0] for line in found] == [
+        *("b.html#gone", "c.png", "https://x.org/y"),
+        "a.html#there",
+    ]
+
+
+def test_a_cell_that_fails_ends_the_build(maker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pytest.importorskip("nbclient", reason="make docs installs it")
+    (tmp_path / "docs" / "notebooks").mkdir(parents=True)
+    cell: dict[str, object] = {
+        "cell_type": "code",
+        "execution_count": None,
+        "id": "a",
+        "metadata": {},
+        "outputs": [],
+        "source": "1 / 0",
+    }
+    text = json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    (tmp_path / "docs" / "notebooks" / "broken.ipynb").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(maker, "ROOT", tmp_path)
+    with pytest.raises(client.exceptions.CellExecutionError, match="ZeroDivisionError"):
+        maker.notebooks(tmp_path)

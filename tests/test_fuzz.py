@@ -8,7 +8,7 @@ import pytest
 
 from fuzz import watch
 
-CALLS = int(os.getenv("LUNETTE_FUZZ_CALLS", "4000"))
+CALLS = int(os.getenv("LUNETTE_FUZZ_CALLS", "2000"))
 SEED = int(os.getenv("LUNETTE_FUZZ_SEED", "1"))
 PARTS = 4
 

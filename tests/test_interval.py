@@ -20,11 +20,12 @@ import flint
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lunette as ln
 from configurations import random_case
+from effort import by_day, few
 from lunette import outward
 from lunette.arithmetic import interval, interval_pool
 from lunette.array import resolve_named
@@ -170,7 +171,7 @@ def test_every_point_of_a_box_has_its_result_inside(kind: type[Op], case: Case, 
 
 
 @every_kind
-@settings(max_examples=3)
+@few
 @given(seeds)
 def test_random_configurations(kind: type[Op], seed: int) -> None:
     ln.set_num_threads(1 + seed % 2)
@@ -393,7 +394,7 @@ def test_a_point_may_cost_another_underflow_than_a_box_around_it(seed: int) -> N
 
 
 @every_kind
-@settings(max_examples=3)
+@few
 @given(seeds)
 def test_a_box_inside_a_box_has_its_result_inside(kind: type[Op], seed: int) -> None:
     check_a_box_inside_a_box(kind, seed)
@@ -766,7 +767,7 @@ def boxes_for_net(seed: int) -> list[Interval]:
     return [box_of(1, rng, s, np.float32) for s in ((1, 2, 4, 4), (2, 2, 3, 3), (2,))]
 
 
-@settings(max_examples=4)
+@by_day(4)
 @given(seeds)
 def test_graphs(seed: int) -> None:
     boxes, rng = boxes_for_net(seed), np.random.default_rng(seed)
@@ -777,7 +778,7 @@ def test_graphs(seed: int) -> None:
         encloses(y, graph.eval(*(inside(b, rng) for b in boxes), number=Fraction), np.float32)
 
 
-@settings(max_examples=3)
+@few
 @given(seeds)
 def test_graphs_of_derivatives(seed: int) -> None:
     boxes, rng = boxes_for_net(seed), np.random.default_rng(seed)
@@ -876,7 +877,7 @@ def test_programs_give_the_boxes_of_the_operators_between(kind: type[Glue], case
             check_program(graph, boxes[:inputs])
 
 
-@settings(max_examples=30)
+@by_day(30)
 @given(seeds)
 def test_random_programs_on_boxes(seed: int) -> None:
     """Residuals, several outputs, constants: the boxes of their operators, and every exact result inside."""

@@ -26,6 +26,7 @@ from jax.test_util import check_grads
 
 import lunette
 import lunette.jax
+from effort import ALL_OR_HALF
 from jax_cases import BATCH, applied, close, cotangents, equal, every_operator, fill, one_way, way
 from lunette import ops
 from lunette.conform.run import run
@@ -72,7 +73,7 @@ def test_values_and_derivatives_are_those_of_the_kernels(kind: type[Op]) -> None
 @one_way  # derivatives of derivatives are calls like others
 @every_operator
 def test_derivatives_to_second_order(kind: type[Op]) -> None:
-    cases = [c for c in kind.cases.values() if 0 not in c.shapes[0]]
+    cases = [c for c in kind.cases.values() if 0 not in c.shapes[0]][ALL_OR_HALF]
 
     @jax.jit
     def f(every: Any) -> Any:
@@ -120,7 +121,8 @@ def test_vmap_over_every_axis_is_a_loop(kind: type[Op]) -> None:
         id(c): [applied(ln, kind, c)(x, *stack[1:]) for x in stack[0]] for c, stack in zip(cases, stacks, strict=True)
     }
     for (c, _), y in zip(plans, everything(stacks), strict=True):
-        assert (close if len(kind.linear_in) > 1 else equal)(y, np.stack(loops[id(c)])), c
+        # How many samples there are decides the order of sums, on some processors.
+        assert (equal if kind.exact else close)(y, np.stack(loops[id(c)])), c
 
 
 @one_way

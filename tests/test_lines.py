@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import by_day
 from lunette import lines
 from lunette.lines import Greatest, Kink, Lines, Mirrored, Relaxation
 from lunette.number import Array, Interval, each
@@ -115,14 +116,14 @@ POOLS = [
 
 @pytest.mark.parametrize(("kind", "case"), POOLS)
 @given(seeds)
-@settings(max_examples=4)
+@by_day(4)
 def test_lines_of_pools_hold(kind: type[Any], case: Any, seed: int) -> None:
     check(kind, case.shapes, kind.told(len(case.shapes[0]) - 1, asked(kind, case, 0).options), seed)
 
 
 @pytest.mark.parametrize("kind", [Relu, Abs, Maximum, Minimum, Max, Floor])
 @given(seeds)
-@settings(max_examples=4)
+@by_day(4)
 def test_lines_of_glue_hold(kind: type[Glue], seed: int) -> None:
     for c in kind.cases.values():
         if all(0 not in s for s in c.shapes):
@@ -130,7 +131,7 @@ def test_lines_of_glue_hold(kind: type[Glue], seed: int) -> None:
 
 
 @given(seeds, st.sampled_from([0.0, 0.01, 0.3, 1.0, 1.5, -0.5]))
-@settings(max_examples=20)
+@by_day(20)
 def test_lines_of_leaky_relu_hold(seed: int, slope: float) -> None:
     check(LeakyRelu, [(7,)], (slope,), seed)
 
@@ -182,7 +183,7 @@ def envelope(lo: list[Fraction], hi: list[Fraction], x: list[Fraction], floor: F
 
 
 @given(seeds, st.integers(1, 3), st.booleans())
-@settings(max_examples=40)
+@by_day(40)
 def test_the_best_level_is_the_concave_envelope(seed: int, n: int, floored: bool) -> None:
     """Over all levels, the lines above a maximum are its concave envelope: the linear programme over the corners."""
     rng = np.random.default_rng(seed)
@@ -306,7 +307,7 @@ def test_taps_are_adjoint() -> None:
 
 
 @given(seeds, st.integers(1, 3), st.booleans())
-@settings(max_examples=40)
+@by_day(40)
 def test_rows_are_weighed_and_pulled_where_they_lie(seed: int, d: int, own: bool) -> None:
     """Patches of integers that hang over every edge, of tables with an infinite cell: the sums, cell by cell."""
     rng = np.random.default_rng(seed)

@@ -97,11 +97,30 @@ def test_the_page_lights_up_what_the_text_says(tmp_path: Path) -> None:
     assert outs == [f"{a},{b}" for a, b in np.ndindex(*told.out)]
     cells = [tuple(map(int, b.get("data-i", "").split(","))) for b in root.iter("b") if b.get("data-i")]
     for o in np.ndindex(*told.out):
-        marks = [{i: facts["marks"][a][o[a]][i - facts["start"][a]] for i in {c[a] for c in cells}} for a in range(2)]
+        marks = [
+            {i: facts["marks"][a][str(o[a])][i - facts["start"][a]] for i in {c[a] for c in cells}} for a in range(2)
+        ]
         lit = {c for c in cells if all(marks[a][c[a]] == "■" for a in range(2))}
         rows, columns = (_reads(told, a, o[a]) for a in range(2))
         assert lit == {(i, j) for i in rows for j in columns}
         assert facts["told"][f"{o[0]},{o[1]}"].startswith(f"o={o} reads")
+
+
+def test_the_page_shows_the_one_cell_that_was_asked_for() -> None:
+    text = ln.explain("max_pool", X, kernel=2, stride=1, at=(1, 2)).to_html()
+    assert re.findall(r'data-o="([^"]*)"', text) == ["1,2"] and "Output cell (1, 2)" in text
+    assert "of g gets (2, 2): 1" in text and text.count("o=(1, 2) reads") == 1
+    deep = ln.explain("max_pool", np.arange(4**4).reshape((4,) * 4), kernel=(2,) * 4, at=(1, 0, 1, 0)).to_html()
+    assert "at output (1, 0) and input (2, 0) of the others" in deep and f">{2 * 64 + 2 * 4}</b>" in deep
+    far = ln.explain("avg_pool", (5000,), kernel=3, at=1000).to_html()
+    assert 'data-o="1000"' in far and 'data-i="3001"' in far and 'data-i="0"' not in far
+
+
+def test_pages_do_not_flood_a_prompt() -> None:
+    page = ln.explain("max_pool", X, kernel=2).to_html()
+    assert page.startswith("<!DOCTYPE html>") and len(repr(page)) < 100 and f"{len(page):,} characters" in repr(page)
+    frame = ET.fromstring(page._repr_html_())
+    assert frame.tag == "iframe" and frame.get("srcdoc") == page.replace("\n", " ")  # as XML reads attributes
 
 
 def _reads(told: ln.Explanation, axis: int, o: int) -> set[int]:
@@ -130,5 +149,8 @@ def test_results_show_themselves_in_notebooks() -> None:
     rules = ln.rules()
     table = rules._repr_html_()  # type: ignore[attr-defined]
     assert all(f"<b>{name}</b>" in table for name in rules)
-    for page in (stats, bounds, table):
+    box = ln.Interval.around(x, 0.5)
+    verdict = ln.verify(graph, box, ln.Property.linear([1, 0], "<=", 5))._repr_html_()
+    assert verdict.count("<tr>") == 2 and ">proved<" in verdict
+    for page in (stats, bounds, table, verdict, box._repr_html_()):
         ET.fromstring(f"<div>{page}</div>")

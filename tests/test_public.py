@@ -47,7 +47,7 @@ def test_the_surface_is_complete() -> None:
         for target in node.targets if isinstance(node, ast.Assign) else ():
             names |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
     names |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    public = {n for n in names if not n.startswith("_")} | {"__version__"}
+    public = {n for n in names if not n.startswith("_")} | {*ln._PLACES, "spec", "__version__"}
     assert public == set(lunette.__all__)
     derivatives = {f"{n}_{suffix}" for n in OPERATORS for suffix in ("jvp", "vjp")}
     assert {*OPERATORS, *derivatives} <= set(lunette.__all__)
@@ -80,7 +80,8 @@ def test_operators_share_their_arguments() -> None:
 
 
 ORDER = [
-    "core errors version workers",
+    "later",
+    "core elsewhere errors version workers",
     "rules window",
     "number",
     "outward taps",
@@ -91,7 +92,7 @@ ORDER = [
     "array seeds threads",
     "arithmetic",
     "spec page pictures",
-    "explain graph",
+    "explanation graph",
     "certificate",
     "relax",
     "dialects",
@@ -167,6 +168,29 @@ def test_importing_lunette_loads_neither_its_command_line_nor_a_framework() -> N
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
     ).stdout
     assert not set(loaded.split()) & {"typer", "click", "rich", "torch", "jax", "onnx", "hypothesis", "pytest"}
+    assert not set(loaded.split()) & {
+        "optree",
+        "email",
+        "flint",
+        "numpy.random",
+        *set(ln._LATER) - {"lunette.onnx"},
+    }  # nor what is above
+
+
+@pytest.mark.parametrize("first", ["lunette.verify.vnnlib", "lunette.relax.bounds", "lunette.conform.run"])
+def test_names_of_rooms_that_are_functions_stay_functions_whoever_loads_the_rooms(first: str) -> None:
+    code = f"""
+import importlib, types
+import lunette as ln
+importlib.import_module({first!r})
+assert all(isinstance(f, types.FunctionType) for f in (ln.verify, ln.rules, ln.explain)), (ln.verify, ln.rules)
+assert set(ln.__all__) <= set(dir(ln))
+import numpy as np
+x = np.ones((1, 1, 2, 2))
+assert ln.max_pool(ln.Interval(x), 2) == ln.Interval(x[..., :1, :1]) and ln.avg_pool(x, 2, arithmetic="rounded") == 1
+assert "relax" in ln.rules()["max_pool"]
+"""
+    subprocess.run([sys.executable, "-c", code], timeout=300, check=True)
 
 
 def test_no_file_has_a_name_that_says_nothing() -> None:
@@ -344,3 +368,12 @@ def test_one_int_is_a_tuple_where_x_has_one_batch_axis(axes: int) -> None:
         assert (f(x[0], 2, spatial=d) == want[0]).all()
     assert (ln.adaptive_avg_pool(x, 2) == ln.adaptive_avg_pool(x, (2,) * d)).all()
     assert ln.global_max_pool(x).shape == (3, 3, *(1,) * d) == (3, *ln.spec.global_max_pool(x[0]).shape)
+
+
+def test_the_module_can_be_loaded_again_and_asked_for_its_types() -> None:
+    code = (
+        "import importlib, inspect, typing, lunette as ln; ln.verify; importlib.reload(ln); assert callable(ln.verify);"
+        "assert callable(ln.rules); typing.get_type_hints(ln.from_torch);"
+        "inspect.signature(ln.from_torch, eval_str=True)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

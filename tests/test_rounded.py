@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import lunette
 from configurations import random_case
+from effort import LONG
 from lunette import core
 from lunette.arithmetic import round_values
 from lunette.arithmetic.error import float_info
@@ -150,7 +151,7 @@ def _threads() -> Iterator[None]:
 @pytest.mark.parametrize(("kind", "case"), CASES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: t.__name__)
 def test_rounded_is_the_exact_result_rounded_once(kind: type[Op], case: Case, dtype: Any) -> None:
-    for seed in (0, 1, 2):
+    for seed in range(3 if LONG else 1):
         check(kind, case, dtype, seed)
 
 
@@ -165,7 +166,7 @@ def test_rounded_on_random_configurations(kind: type[Op], seed: int) -> None:
 @pytest.mark.parametrize(("kind", "case"), CASES)
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
 def test_what_leaves_the_range_of_floats_on_the_way_may_come_back(kind: type[Op], case: Case, dtype: Any) -> None:
-    for seed in range(4):
+    for seed in range(4 if LONG else 1):
         check(kind, case, dtype, seed, fill=extreme)
 
 
