@@ -360,11 +360,15 @@ def test_an_alarm_that_rings_while_garbage_is_collected_is_not_lost(monkeypatch:
         late(0.1)
         collected.append(phase)
 
-    gc.callbacks.append(callback)
-    try:
-        with pytest.raises(TimeUp), Clock(0.0).alarm():
+    def collect() -> None:
+        with Clock(0.0).alarm():
             gc.collect()
             late(1.0)
+
+    gc.callbacks.append(callback)
+    try:
+        with pytest.raises(TimeUp):
+            collect()
     finally:
         gc.callbacks.remove(callback)
     assert collected == ["start", "stop"]
