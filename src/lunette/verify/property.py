@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -31,7 +32,7 @@ import numpy as np
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Interval
 from lunette.verify.case import MOST_CASES, MOST_CONDITIONS, Box, Case, Condition, inside, output_cells
-from lunette.verify.vnnlib import parse, text_of
+from lunette.verify.vnnlib import MOST_DIGITS, MOST_EXPONENT, exponent_of, parse, text_of
 from lunette.window import integer
 
 RELATIONS: Final = {"<=": (1, False), "<": (1, True), ">=": (-1, False), ">": (-1, True)}
@@ -201,10 +202,13 @@ def _rational(value: Any) -> Fraction:
     try:
         if isinstance(number, bool):
             raise TypeError
+        word = str(number) if isinstance(number, str | Decimal) else ""
+        if len(word) > MOST_DIGITS or abs(exponent_of(word)) > MOST_EXPONENT:
+            raise ValueError
         return Fraction(number)
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
-        hint = "Ints, floats, Fractions, or decimals as strings."
-        if isinstance(number, float | str):
+        hint = f"Ints, floats, Fractions, or decimals as strings, with exponents up to {MOST_EXPONENT}."
+        if isinstance(number, float | str | Decimal):
             raise ArgumentError("PR2", "finite numbers", shown(value), hint, who="Property") from None
         raise DTypeError("PR2", "finite numbers", shown(value), hint, who="Property") from None
 

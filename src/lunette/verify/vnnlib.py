@@ -42,6 +42,12 @@ TOKEN = re.compile(r"\s+|;[^\n]*|[()]|[^\s();]+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 NAME = re.compile(r"([XY])_(0|[1-9]\d{0,8})", re.ASCII)
 
+
+def exponent_of(word: str) -> int:
+    """The exponent of a decimal, 0 where there is none: of a large one, a rational would fill the memory."""
+    return int(word.lower().partition("e")[2] or 0)
+
+
 Linear = dict[Any, Fraction]
 """Coefficients by constant, ("X", 3); that of None is the number beside them."""
 Atom = tuple[Linear, bool]
@@ -129,8 +135,7 @@ class _Reader:
         """Rule PN7."""
         if len(word) > MOST_DIGITS or NUMBER.fullmatch(word) is None:
             refuse("PN7", f"a decimal of at most {MOST_DIGITS} characters", shown(word), "As in -0.25 or 1e-3.")
-        _, _, exponent = word.lower().partition("e")
-        if exponent and abs(int(exponent)) > MOST_EXPONENT:
+        if abs(exponent_of(word)) > MOST_EXPONENT:
             refuse("PN7", f"exponents up to {MOST_EXPONENT}", word, "No float is that large or small.")
         return Fraction(word)
 
