@@ -87,6 +87,7 @@ ORDER = [
     "outward taps",
     "lines",
     "curves",
+    "relaxing",
     "op",
     "ops",
     "array seeds threads",
@@ -172,7 +173,11 @@ def test_importing_lunette_loads_neither_its_command_line_nor_a_framework() -> N
         "optree",
         "email",
         "flint",
+        "ml_dtypes",
         "numpy.random",
+        "lunette.lines",
+        "lunette.curves",
+        "lunette.taps",
         *set(ln._LATER) - {"lunette.onnx"},
     }  # nor what is above
 

@@ -13,4 +13,4 @@ from lunette.later import names_of
 if TYPE_CHECKING:
     from lunette._native import *  # noqa: F403
 else:
-    __getattr__ = names_of("lunette._native", __name__)
+    __getattr__ = names_of(__name__, "lunette._native")

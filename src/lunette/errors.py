@@ -7,7 +7,6 @@ available as attributes, so that tools can sort refusals by rule without reading
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from types import TracebackType
 from typing import Any
 
@@ -74,6 +73,8 @@ def meant(given: object, known: Iterable[str], otherwise: str) -> str:
     >>> meant("stide", ("stride", "padding"), "Options are keywords.")
     'Did you mean stride?'
     """
+    from difflib import get_close_matches  # loaded by a misspelling
+
     close = get_close_matches(given, list(known), 1, 0.75) if isinstance(given, str) else []
     return f"Did you mean {close[0]}?" if close else otherwise
 

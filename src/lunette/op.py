@@ -30,8 +30,8 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
+from lunette import relaxing
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, meant, shown
-from lunette.lines import Relaxation
 from lunette.number import Array, Interval
 from lunette.rules import Interpretation, missing, tells, untold
 from lunette.window import Shape, is_sequence
@@ -285,7 +285,7 @@ class Op(ABC):
         return None
 
     @untold
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation | None:
         """Lines below and above the result over boxes of float64 arrays, batch axes and all.
 
         `moving` tells which of them vary; the others are constants, enclosed. None: the box of the result has to do.

@@ -26,6 +26,7 @@ from lunette.array.foreign import cells as cells
 from lunette.array.foreign import dense as dense
 from lunette.array.foreign import from_numpy as from_numpy
 from lunette.array.foreign import integers_to_numpy as integers_to_numpy
+from lunette.array.foreign import is_half as is_half
 from lunette.array.foreign import one_kind as one_kind
 from lunette.array.foreign import same_dtype as same_dtype
 from lunette.array.foreign import to_numpy as to_numpy

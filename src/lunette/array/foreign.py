@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from lunette.errors import ArgumentError, DTypeError, shown
@@ -21,9 +20,14 @@ from lunette.number import (
     like,
 )
 
-HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
-
 FLOAT = (np.dtype(np.float32), np.dtype(np.float64))
+HALF = ("float16", "bfloat16")
+"""Names of dtypes: NumPy knows the second one when its package, ml_dtypes, has been loaded."""
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether numbers of 16 bits are floats, in the order of bytes of this machine."""
+    return dtype.itemsize == 2 and dtype.name in HALF and dtype.isnative
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ def _foreign_to_numpy(x: Any, name: str) -> Operand:
         x = x.resolve_neg()
     if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16; its bits travel as int16
         bits = np.from_dlpack(x.view(importlib.import_module("torch").int16))
-        return Operand(bits.view(ml_dtypes.bfloat16), kind)
+        return Operand(bits.view(importlib.import_module("ml_dtypes").bfloat16), kind)
     array = _checked(converted(np.asarray if kind == "jax" else np.from_dlpack, x, name), name, kind)
     return Operand(array, kind if hasattr(importlib.import_module(kind), "from_dlpack") or kind == "jax" else "numpy")
 
@@ -102,7 +106,7 @@ def _checked(x: Array, name: str, kind: str = "numpy") -> Array:
         return cells_of(x, name)
     check_fits(x, name)
     native = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
-    if native.dtype in FLOAT or native.dtype in HALF:
+    if native.dtype in FLOAT or is_half(native.dtype):
         return native
     it = name if name.isidentifier() else "it"
     hint = f"Pass {it}.astype(np.float64), or {it}.astype(object) for exact numbers."
@@ -118,7 +122,7 @@ def from_numpy(y: Array, kind: str) -> Any:
         return y
     if kind == "torch":
         torch = importlib.import_module("torch")
-        if y.dtype == ml_dtypes.bfloat16:
+        if y.dtype.name == "bfloat16":
             return torch.from_numpy(y.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(y)
     if kind == "jax":
@@ -170,7 +174,7 @@ def same_dtype(dtype: np.dtype[Any], array: Array, name: str) -> None:
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype that is computed in: half precision is accumulated in float32 and rounded once."""
-    return np.dtype(np.float32) if dtype in HALF else dtype
+    return np.dtype(np.float32) if is_half(dtype) else dtype
 
 
 def dense(a: Array | None) -> Array | None:

@@ -11,13 +11,13 @@ import numpy as np
 
 from lunette.array.foreign import (
     FLOAT,
-    HALF,
     Operand,
     as_scalar,
     cells,
     dense,
     from_numpy,
     integers_to_numpy,
+    is_half,
     one_kind,
     same_dtype,
     to_numpy,
@@ -85,7 +85,7 @@ class Call:
         """A finished output in the dtype and kind of x."""
         if y is None:
             return None
-        if self.dtype in HALF and y.dtype != np.int64:
+        if is_half(self.dtype) and y.dtype != np.int64:
             with np.errstate(over="ignore", under="ignore"):
                 y = y.astype(self.dtype)
         return from_numpy(y, self.kinds[0])

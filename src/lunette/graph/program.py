@@ -460,7 +460,7 @@ def refuse_nan(kind: type[Op], operands: Sequence[Any], y: Any, line: str) -> No
 def _nans(a: Any) -> Array:
     """Where a float array of any kind is NaN; other values are not."""
     kind = dtype_name(getattr(a, "dtype", OBJECT))
-    floats = kind in [t.name for t in (*FLOAT, *HALF)]
+    floats = kind in (*HALF, *(t.name for t in FLOAT))
     return np.isnan(to_numpy(a, "x").array) if floats else np.zeros((), bool)
 
 

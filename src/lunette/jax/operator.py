@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
 
-from lunette.array import FLOAT, HALF, plain_options, same_dtype
+from lunette.array import FLOAT, is_half, plain_options, same_dtype
 from lunette.errors import ArgumentError, DTypeError, error_context
 from lunette.jax.way import calls
 from lunette.number import as_dtype, is_masked, is_real
@@ -193,7 +193,8 @@ def _value(a: Any, name: str) -> Any:
     if not plain and not isinstance(a, jax.Array) and not hasattr(a, "__jax_array__"):
         got = f"{name} of type {type(a).__name__}"
         raise DTypeError("D1", "arrays of JAX or NumPy", got, f"Pass jnp.asarray({name}).")
-    if np.dtype(a.dtype).newbyteorder("=") not in (*FLOAT, *HALF):
+    dtype = np.dtype(a.dtype).newbyteorder("=")
+    if dtype not in FLOAT and not is_half(dtype):
         hint = f"Pass {name}.astype(jnp.float32)."
         raise DTypeError("D1", "float16, bfloat16, float32 or float64", f"{name} of dtype {a.dtype}", hint)
     return a if isinstance(a, jax.Array) else jnp.asarray(a.astype(a.dtype.newbyteorder("=")) if plain else a)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -104,6 +103,8 @@ class Ends:
 
     def _repr_html_(self) -> str:
         """What notebooks show: the last two axes, `[lo, hi]` in every cell, the wider the darker."""
+        from html import escape  # loaded by notebooks
+
         lo, hi = as_array(self.lo), as_array(self.hi)
         if not lo.ndim:
             return f"<code>{escape(repr(self))}</code>"

@@ -10,4 +10,4 @@ if TYPE_CHECKING:
     from flint import arb as arb
     from flint import fmpq as fmpq
 else:
-    __getattr__ = names_of("flint", __name__)
+    __getattr__ = names_of(__name__, "flint")

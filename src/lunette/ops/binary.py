@@ -17,9 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import core, outward
-from lunette.curves import Product
-from lunette.lines import Mirrored, Relaxation
+from lunette import core, outward, relaxing
 from lunette.number import (
     BOX_OPERATORS,
     Array,
@@ -40,7 +38,6 @@ from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.broadcast import BroadcastTo, broadcast_to, sum_to
 from lunette.ops.enclose import greater, reciprocal
 from lunette.ops.glue import Glue, broadcast, lift, make, shape_of
-from lunette.taps import Broadcast
 from lunette.window import Shape
 
 _TWO: Mapping[str, Case] = {
@@ -162,10 +159,10 @@ class Mul(Binary):
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.mul(*boxes)
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation:
         x, y = boxes
         out = broadcast(x.shape, y.shape)
-        return Product((x, y), (Broadcast(x.shape, out), Broadcast(y.shape, out)))
+        return relaxing.Product((x, y), (relaxing.Broadcast(x.shape, out), relaxing.Broadcast(y.shape, out)))
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:
@@ -193,7 +190,7 @@ class Div(Binary):
         # By constants as they are, a division is linear; by computed ones, of which an interval is known, a product is.
         return None if isinstance(operands[1], np.ndarray) else mul(operands[0], div(1, operands[1]))
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation | None:
         x, y = boxes
         if moving[0] or not (x.lo == 1).all() or not (x.hi == 1).all() or ((y.lo <= 0) & (y.hi >= 0)).any():
             return None
@@ -215,7 +212,7 @@ class Maximum(Binary):
     def cell(self, a: Number, b: Number) -> Number:
         return select([a, b], "split")
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation:
         return greater(boxes, moving)
 
     @classmethod
@@ -234,8 +231,8 @@ class Minimum(Binary):
     def cell(self, a: Number, b: Number) -> Number:
         return -select([-a, -b], "split")
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
-        return Mirrored(greater([outward.neg(b) for b in boxes], moving))
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation:
+        return relaxing.Mirrored(greater([outward.neg(b) for b in boxes], moving))
 
     @classmethod
     def chain(cls, x: Any, y: Any, z: Any, t: Any, wrt: int) -> Any:

@@ -7,13 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lunette import outward
-from lunette.curves import Curve
-from lunette.lines import Greatest, Relaxation
+from lunette import outward, relaxing
 from lunette.number import Array, Interval
 from lunette.op import Op, apply
 from lunette.ops.glue import Glue, broadcast
-from lunette.taps import Broadcast
 
 
 def enclosed(kind: type[Op], *options: Any) -> Callable[[Array], Interval]:
@@ -26,7 +23,7 @@ def enclosed(kind: type[Op], *options: Any) -> Callable[[Array], Interval]:
     return f
 
 
-def curve_of(op: Glue, box: Interval, bend: Any) -> Curve:
+def curve_of(op: Glue, box: Interval, bend: Any) -> relaxing.Curve:
     """Lines of a smooth function of single cells that is convex below `bend` and concave above it."""
     kind, options = type(op), op.options()
     value = enclosed(kind, *options)
@@ -37,7 +34,7 @@ def curve_of(op: Glue, box: Interval, bend: Any) -> Curve:
         y: Interval = kind.pull(options, (own,), value(x), Interval.between(one, one), 0)
         return y
 
-    return Curve(box.lo, box.hi, np.broadcast_to(np.float64(bend), box.shape), value, slope)
+    return relaxing.Curve(box.lo, box.hi, np.broadcast_to(np.float64(bend), box.shape), value, slope)
 
 
 class Curved(Glue):
@@ -45,19 +42,19 @@ class Curved(Glue):
 
     bend: ClassVar[float]
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation | None:
         return None if self.positive and (boxes[0].lo < 0).any() else curve_of(self, boxes[0], self.bend)
 
 
-def greater(boxes: Sequence[Interval], moving: Sequence[bool]) -> Greatest:
+def greater(boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Greatest:
     """The lines of a maximum of two arrays; one that does not vary is the floor of the other."""
     out = broadcast(boxes[0].shape, boxes[1].shape)
     varies = [b for b, m in zip(boxes, moving, strict=True) if m]
     floor = next((b for b, m in zip(boxes, moving, strict=True) if not m), None)
-    return Greatest(tuple(varies), tuple(Broadcast(b.shape, out) for b in varies), floor)
+    return relaxing.Greatest(tuple(varies), tuple(relaxing.Broadcast(b.shape, out) for b in varies), floor)
 
 
-def reciprocal(y: Interval) -> Curve:
+def reciprocal(y: Interval) -> relaxing.Curve:
     """Lines of 1/y over a box without zero."""
     one = outward.point(1, y)
 
@@ -68,4 +65,4 @@ def reciprocal(y: Interval) -> Curve:
         own = Interval.between(v, v)
         return outward.neg(outward.div(outward.div(one, own), own))
 
-    return Curve(y.lo, y.hi, np.where(y.lo > 0, np.inf, -np.inf), value, slope)
+    return relaxing.Curve(y.lo, y.hi, np.where(y.lo > 0, np.inf, -np.inf), value, slope)

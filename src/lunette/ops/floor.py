@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from lunette import number
-from lunette.lines import Relaxation, Staircase
+from lunette import number, relaxing
 from lunette.number import Dual, Interval, Number, zero_like
 from lunette.ops.glue import make
 from lunette.ops.unary import Unary
@@ -25,8 +24,8 @@ class Floor(Unary):
             return Dual(self.cell(v.value), zero_like(v.slope))
         return number.floor(v)
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
-        return Staircase(boxes[0].lo, boxes[0].hi)
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation:
+        return relaxing.Staircase(boxes[0].lo, boxes[0].hi)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from lunette import relaxing
 from lunette.number import Ties
 from lunette.op import Arithmetic, Case, Shapes, apply, case
 from lunette.ops import chance
@@ -20,7 +21,6 @@ from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import check_ties
 from lunette.ops.windowed import Windows
-from lunette.taps import Folded, Taps
 from lunette.window import Shape, Window, flag, spatial_axes
 
 
@@ -110,9 +110,9 @@ class GlobalMaxPool(_Whole, MaxPool):
             _window(shapes), check_ties(ties), flag("return_indices", return_indices), flag("keepdims", keepdims)
         )
 
-    def taps(self, x: Shape) -> Taps:
+    def taps(self, x: Shape) -> relaxing.Taps:
         kept = len(x) - self.window.d
-        return Folded(x, (*x[:kept], *(1,) * (self.window.d * self.keepdims)), tuple(range(kept, len(x))))
+        return relaxing.Folded(x, (*x[:kept], *(1,) * (self.window.d * self.keepdims)), tuple(range(kept, len(x))))
 
 
 def global_avg_pool(

@@ -21,9 +21,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import core
+from lunette import core, relaxing
 from lunette.errors import ShapeError
-from lunette.lines import Greatest, Relaxation
 from lunette.number import Array, Interval, Number, Ties, place, select, total, winners
 from lunette.op import Arithmetic, Arrays, Case, Kernels, Record, Shapes, apply, case
 from lunette.ops import chance
@@ -105,8 +104,8 @@ class MaxPool(Pool):
 
     # ---- bounds   (derived: monotone and exact, so the kernel takes the ends to the ends)
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
-        return Greatest((boxes[0],), (self.taps(boxes[0].shape),))
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation:
+        return relaxing.Greatest((boxes[0],), (self.taps(boxes[0].shape),))
 
     # ---- kernels
 

@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lunette import core
+from lunette import core, relaxing
 from lunette.errors import ArgumentError, DTypeError, shown
 from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Case, Shapes
 from lunette.ops import chance
 from lunette.ops.windowed import Windowed
-from lunette.taps import Taps, Windows
 from lunette.window import AxisTable, Cell, Shape, Window, is_sequence, spatial_axes
 
 
@@ -95,9 +94,9 @@ class Pool(Windowed):
 
     # ---- bounds
 
-    def taps(self, x: Shape) -> Taps:
+    def taps(self, x: Shape) -> relaxing.Taps:
         """Which cells of x, batch axes and all, the windows read."""
-        return Windows(x, self.window)
+        return relaxing.Windows(x, self.window)
 
     # ---- cases
 

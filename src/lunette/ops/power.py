@@ -18,9 +18,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import number, outward
+from lunette import number, outward, relaxing
 from lunette.errors import ArgumentError, shown
-from lunette.lines import Relaxation
 from lunette.number import (
     Array,
     Dual,
@@ -92,7 +91,7 @@ class Power(Unary):
         # Negative powers start from 1/x: the power of a small number might underflow.
         return outward.power(x, p) if p > 0 else outward.power(outward.div(outward.point(1, x), x), -p)
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation | None:
         (x,), p = boxes, self.exponent
         whole = isinstance(p, int)
         if p in (0, 1):

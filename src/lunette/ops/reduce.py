@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
-from lunette.lines import Greatest, Relaxation
+from lunette import relaxing
 from lunette.number import Interval, Number, select
 from lunette.number import mean as mean_of
 from lunette.ops.binary import div, equal, mul
 from lunette.ops.broadcast import Reduction, Sum
 from lunette.ops.glue import check_axes, make, shape_of
-from lunette.taps import Folded
 
 
 class Mean(Reduction):
@@ -57,9 +56,9 @@ class Max(Reduction):
     def fold(self, cells: list[Number], zero: Number) -> Number:
         return select(cells, "split")
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation:
         x = boxes[0].shape
-        return Greatest((boxes[0],), (Folded(x, self.shape(x), self.axes()),))
+        return relaxing.Greatest((boxes[0],), (relaxing.Folded(x, self.shape(x), self.axes()),))
 
     @classmethod
     def push(cls, options: Sequence[Any], primals: Sequence[Any], y: Any, tangents: Sequence[Any]) -> Any:

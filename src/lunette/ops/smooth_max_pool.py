@@ -25,10 +25,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import core, outward
-from lunette.curves import SmoothGreatest
+from lunette import core, outward, relaxing
 from lunette.errors import ArgumentError, ShapeError, shown
-from lunette.lines import Mirrored, Relaxation
 from lunette.number import (
     Array,
     Interval,
@@ -242,7 +240,7 @@ class SmoothMaxPool(Pool):
 
     # ---- bounds   (derived: the specification on intervals; it uses each cell once, so they are tight in x)
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation | None:
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation | None:
         x, beta = boxes
         if moving[1] or beta.lo != beta.hi:
             return None
@@ -252,9 +250,9 @@ class SmoothMaxPool(Pool):
         zeros = self.absent(space) if self.count_include_pad else np.zeros(self.window.out(space))
         zeros = np.broadcast_to(zeros, taps.out)
         if b > 0:
-            return SmoothGreatest((x,), (taps,), b, zeros, enclosed(Exp), enclosed(Log))
-        mirror = SmoothGreatest((outward.neg(x),), (taps,), -b, zeros, enclosed(Exp), enclosed(Log))
-        return Mirrored(mirror)
+            return relaxing.SmoothGreatest((x,), (taps,), b, zeros, enclosed(Exp), enclosed(Log))
+        mirror = relaxing.SmoothGreatest((outward.neg(x),), (taps,), -b, zeros, enclosed(Exp), enclosed(Log))
+        return relaxing.Mirrored(mirror)
 
     def absent(self, space: Shape) -> Array:
         """How many cells of padding every window has inside the padded input."""

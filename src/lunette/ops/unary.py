@@ -22,8 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lunette import core, number, outward
-from lunette.lines import Kink, Relaxation
+from lunette import core, number, outward, relaxing
 from lunette.number import (
     Array,
     Dual,
@@ -124,8 +123,8 @@ class Relu(Unary):
         zero = primal(v) if is_zero(v) else like(0, v)  # a zero of x's own sign, which has no derivative
         return number.select([zero, v], "first")
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
-        return Kink(boxes[0].lo, boxes[0].hi, 0.0, 1.0)
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation:
+        return relaxing.Kink(boxes[0].lo, boxes[0].hi, 0.0, 1.0)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -163,8 +162,8 @@ class LeakyRelu(Unary):
         low, choose = outward.mul(x, outward.point(self.slope, x)), np.maximum if self.slope <= 1 else np.minimum
         return Interval.between(np.asarray(choose(low.lo, x.lo)), np.asarray(choose(low.hi, x.hi)))
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
-        return Kink(boxes[0].lo, boxes[0].hi, float(self.slope), 1.0)
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation:
+        return relaxing.Kink(boxes[0].lo, boxes[0].hi, float(self.slope), 1.0)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
@@ -279,8 +278,8 @@ class Abs(Unary):
     def bounds(self, *boxes: Interval) -> Interval:
         return outward.magnitude(*boxes)
 
-    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> Relaxation:
-        return Kink(boxes[0].lo, boxes[0].hi, -1.0, 1.0)
+    def relax(self, boxes: Sequence[Interval], moving: Sequence[bool]) -> relaxing.Relaxation:
+        return relaxing.Kink(boxes[0].lo, boxes[0].hi, -1.0, 1.0)
 
     @classmethod
     def chain(cls, options: Sequence[Any], x: Any, y: Any, t: Any) -> Any:
