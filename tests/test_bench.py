@@ -327,6 +327,7 @@ def test_the_command_refuses_what_it_does_not_know() -> None:
     ):
         assert CliRunner().invoke(app, ["bench", *words]).exit_code == 2
     assert "tiny/max_pool" in CliRunner().invoke(app, ["bench", "--list", "--case", "tiny"]).output
+    assert CliRunner().invoke(app, ["bench", "--list", "--bridges"]).exit_code == 2  # which would measure for a minute
 
 
 def test_unusual_numbers_have_the_shapes_of_random_ones_and_a_ratio() -> None:

@@ -58,6 +58,12 @@ def split_case(net: checker.Network, boxes: Any, claim: Any) -> Case:
     return Case(boxes, [claim], branch(region, 0))
 
 
+def test_none_is_no_certificate() -> None:
+    """As that of a verdict that is not proved."""
+    with pytest.raises(ln.CertificateError, match=r"check \[CE1\].*proved"):
+        ln.check(ln.trace(ln.relu, np.ones(2, np.float32)), None)
+
+
 def points(box: Any) -> Iterator[list[Fraction]]:
     """A grid of a box, exactly."""
     for share in product((0, Fraction(1, 3), Fraction(1, 2), 1), repeat=len(box)):

@@ -87,6 +87,7 @@ def test_what_is_no_property_is_refused() -> None:
         (lambda: ln.Property.linear([Decimal("-1e-999999999")], ">", 0), "PR2"),
         (lambda: ln.Property.linear([1], ">", "9" * 401), "PR2"),
         (lambda: ln.Property.linear([1], ">", "vague"), "PR2"),
+        (lambda: ln.Property.linear([], ">", 0), "PR2"),
         (lambda: ln.Property.linear([1], "=", 0), "PR3"),
         (lambda: ln.Property.robust(0, 2) & ln.Property.robust(0, 3), "PR4"),
         (lambda: ~(ln.Property.robust(0, 2) & ln.Property.parse(text("(<= Y_0 0)"))), "PR6"),

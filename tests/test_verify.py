@@ -278,6 +278,23 @@ def test_an_alarm_that_would_be_lost_rings_again() -> None:
     assert time.perf_counter() - begin >= 0.4
 
 
+def test_only_what_is_disproved_has_a_counterexample_to_save(tmp_path: Path) -> None:
+    box = ln.Interval(np.array([0.5, -0.1]), np.array([1.0, 0.1]))
+    v = ln.verify(lambda x: ln.relu(x), box, ln.Property.robust(0, classes=2))
+    with pytest.raises(ln.ArgumentError, match=r"VF6.*a verdict that is proved"):
+        v.save_counterexample(tmp_path / "none")
+    assert not list(tmp_path.iterdir())
+
+
+def test_modules_of_torch_are_refused_with_what_to_do() -> None:
+    nn = pytest.importorskip("torch").nn
+    box = ln.Interval(np.zeros((1, 2), np.float32), np.ones((1, 2), np.float32))
+    with pytest.raises(ln.DTypeError, match=r"verify \[Z1\].*Linear, a module of torch.*ln.from_torch"):
+        ln.verify(nn.Linear(2, 2), box, ln.Property.robust(0, 2))
+    with pytest.raises(ln.DTypeError, match=r"bounds \[Z1\].*ln.from_torch"):
+        ln.bounds(nn.Linear(2, 2), box)
+
+
 def test_time_limits_hold_in_other_threads() -> None:
     """Where there is no signal, ticks have to do."""
     graph, box, p = hard()

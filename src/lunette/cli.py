@@ -240,6 +240,8 @@ def bench(
     from lunette.bench.result import Run
 
     wide = out if out.is_terminal else Console(width=160)
+    if names and (arithmetics or bridges or bounds or certificates or onnx is not None):
+        raise typer.BadParameter("lists the cases of layers only; these tables have no cases", param_hint="--list")
     if arithmetics:
         from lunette.bench import arithmetics as other
 

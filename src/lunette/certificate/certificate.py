@@ -177,6 +177,9 @@ def check(f: Any, certificate: Any, property: Any = None, box: Any = None, seman
                 hint = "A function has no shapes of its own."
                 raise ArgumentError("CE2", "a graph, a program, or a function and box=", shown(f), hint)
             graph = trace(f, *(b.lo if isinstance(b, Interval) else b for b in boxes))
+        if certificate is None:
+            hint = "Only a verdict that is proved has one: ask for its status first."
+            raise CertificateError("CE1", "a certificate", "None", hint)
         if not isinstance(certificate, Certificate):
             certificate = Certificate.load(certificate)
         statement = certificate.statement

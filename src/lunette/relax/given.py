@@ -51,6 +51,11 @@ def graph_of(f: Any, boxes: Sequence[Any]) -> Graph:
     """Rule Z1."""
     graph = f.graph if isinstance(f, Program) else f
     if not isinstance(graph, Graph):
+        if any(kind.__module__.startswith("torch.nn.") for kind in type(f).__mro__):  # which computes with tensors
+            hint = "Pass ln.from_torch(module, example)."
+            raise DTypeError(
+                "Z1", "a graph, a program or a function of arrays", f"{type(f).__name__}, a module of torch", hint
+            )
         check_function(f, "bounds")
         graph = trace(f, *(b.lo if isinstance(b, Interval) else b for b in boxes))
     if len(graph.outputs) != 1 or graph.nodes[graph.outputs[0]].dtype.kind != "f":

@@ -85,6 +85,10 @@ class Property:
             raise ArgumentError("PR3", 'a relation among "<", "<=", ">" and ">="', got, "As in y < 3.", who="Property")
         sign, strict = RELATIONS[relation]
         flat = np.asarray(row, object).reshape(-1)
+        if not len(flat):
+            raise ArgumentError(
+                "PR2", "a number for every cell of the output", "none", "As in [1, -1].", who="Property"
+            )
         terms = tuple((c, sign * a) for c, v in enumerate(flat) if (a := _rational(v)))
         good = Condition(terms, sign * _rational(threshold), strict)
         return Property((Case(None, (~good,)),), len(flat))

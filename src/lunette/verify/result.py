@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lunette.errors import ArgumentError
 from lunette.number import Array
 from lunette.page import Page, inset, written
 
@@ -84,7 +85,10 @@ class Verdict:
         }
 
     def save_counterexample(self, path: str | Path) -> list[Path]:
-        """Write it as .npy (.npz of several inputs) and, beside it, in the competition's text form."""
+        """Write it as .npy (.npz of several inputs) and, beside it, in the competition's text form. Rule VF6."""
+        if not self.inputs:
+            got, hint = f"a verdict that is {self.status}", "Ask for it where status is 'disproved'."
+            raise ArgumentError("VF6", "a counterexample", got, hint, who="save_counterexample")
         target = Path(path)
         stem = target.with_suffix("") if target.suffix in (".npy", ".npz", ".txt") else target
         if len(self.inputs) == 1:

@@ -11,6 +11,7 @@ the box is split, on signs and winners, until all parts are refuted or the time 
 | VF3  | timeout is a number of seconds > 0, memory bytes, seed an integer >= 0                   |
 | VF4  | method is one of METHODS: how far to go                                                  |
 | VF5  | semantics is "real" or "float"                                                           |
+| VF6  | only a verdict that is disproved has a counterexample to save                            |
 """
 
 from __future__ import annotations
