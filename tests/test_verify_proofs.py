@@ -27,11 +27,12 @@ def between(graph: ln.Graph, box: ln.Interval, share: float) -> ln.Property:
     return ln.Property.linear([1], ">", Fraction(lines + share * (found - lines)))
 
 
-def windows(size: int = 6) -> tuple[ln.Graph, ln.Interval]:
-    """Relus of windows of four cells, which are bounded together."""
+def windows(size: int = 6, read: int | None = None) -> tuple[ln.Graph, ln.Interval]:
+    """Relus of windows of four cells, which are bounded together; of some windows only, those of so many last ones."""
     rng = np.random.default_rng(0)
     w, b = rng.normal(size=(8, 1, 2, 2)).astype(np.float32), (0.3 * rng.normal(size=8)).astype(np.float32)
     v = rng.normal(size=(1, 2 * size * size)).astype(np.float32) / size
+    v.reshape(8, -1)[:, : 0 if read is None else -read] = 0
     x = rng.normal(size=(1, 1, size, size)).astype(np.float32)
     graph = ln.trace(lambda x: ln.linear(ln.flatten(ln.relu(ln.conv(x, w, b, stride=2))), v), x)
     return graph, ln.Interval(x - np.float32(0.6), x + np.float32(0.6))
@@ -65,6 +66,16 @@ def test_lemmas_of_few_terms(centre: float) -> None:
     assert 0 < found.bound <= found.found
     splits = [branch[2] for branch in json.loads(found.certificate.data)["cases"][0]["tree"] if branch[2]]
     assert {len({(at, c) for at, c, _ in s[0]}) for s in splits if isinstance(s[0], list)} >= {2}
+
+
+def test_groups_are_those_in_which_the_row_loses_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a certificate can speak of three only: of relus that nothing reads, there are none."""
+    graph, box = windows(read=3)
+    p = between(graph, box, 0.3)
+    monkeypatch.setattr(joint, "most_splits", lambda _: joint.MOST_MEMBERS + 3)
+    found = ln.verify(graph, box, p, timeout=30.0)
+    assert (found.status, found.reason) == ("proved", "together")
+    assert accepted(graph, box, p, found)
 
 
 def test_what_is_not_proven_is_not_told_as_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

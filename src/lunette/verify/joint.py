@@ -58,11 +58,13 @@ class Groups:
     hi: Array
     points: Array
     """(groups, points, cells)."""
+    most: int
+    """How many of them one certificate can speak of."""
 
     def chosen(self, at: Array) -> Groups:
         """Some of them."""
         parts = (self.cells, self.reads, self.weights, self.bias, self.lo, self.hi, self.points)
-        return Groups(self.relus, self.source, *(v[at] for v in parts))
+        return Groups(self.relus, self.source, *(v[at] for v in parts), self.most)
 
 
 def reads_few(graph: Graph, relus: int) -> bool:
@@ -74,7 +76,7 @@ def reads_few(graph: Graph, relus: int) -> bool:
 
 def groups_of(net: Network, region: Region, relus: int, tick: Callable[[str, int, int], None]) -> Groups | None:
     """The relus of a node that can have both signs, if all read few cells of the one input, and nothing else."""
-    most = min(MOST_FOUND, most_splits(net) - MOST_MEMBERS)  # lemmas are in each other, and then what one decides
+    most = min(MOST_GROUPS[-1], most_splits(net) - MOST_MEMBERS)  # lemmas are in each other, and then what one decides
     if len(net.inputs) != 1 or most < 1:
         return None
     (given,), node, one = net.inputs, net.nodes[relus], 1 << region.bits
@@ -107,11 +109,12 @@ def groups_of(net: Network, region: Region, relus: int, tick: Callable[[str, int
         return float(sum(q * -p / (q - p) for p, q in ends))
 
     fit = [(k, v) for k, v in found.items() if 0 < len(k) <= MOST_CELLS and 1 < len(v) <= MOST_MEMBERS]
-    kept = dict(sorted(fit, key=lambda own: -lost(own[1]))[:most])
-    return _padded(kept, relus, source, region, (lo, hi), tick) if kept else None
+    kept = dict(sorted(fit, key=lambda own: -lost(own[1]))[:MOST_FOUND])
+    return _padded(kept, (relus, source, most), region, (lo, hi), tick) if kept else None
 
 
-def _padded(kept: Mapping[Any, Any], relus: int, source: int, region: Region, ends: Any, tick: Any) -> Groups:
+def _padded(kept: Mapping[Any, Any], names: tuple[int, int, int], region: Region, ends: Any, tick: Any) -> Groups:
+    relus, source, limit = names
     count, most, one = len(kept), max(map(len, kept.values())), 1 << region.bits
     cells, reads = np.full((count, most), -1), np.full((count, MOST_CELLS), len(ends[0]) - 1)
     weights, bias = np.zeros((count, most, MOST_CELLS)), np.zeros((count, most))
@@ -128,7 +131,7 @@ def _padded(kept: Mapping[Any, Any], relus: int, source: int, region: Region, en
     whole = np.zeros((count, max(map(len, points)), MOST_CELLS))
     for k, own in enumerate(points):
         whole[k, :, : own.shape[1]] = own[np.minimum(np.arange(whole.shape[1]), len(own) - 1)]
-    return Groups(relus, source, cells, reads, weights, bias, lo, hi, whole)
+    return Groups(relus, source, cells, reads, weights, bias, lo, hi, whole, limit)
 
 
 def meeting(weights: Array, bias: Array, lo: Array, hi: Array) -> Array:
@@ -199,7 +202,8 @@ def improved(
     own, s, t = (np.where(groups.cells < 0, 0.0, v[at]) for v in (a, slopes, constants))
     lost = (np.maximum(-own, 0.0) * groups.hi * -groups.lo / (groups.hi - groups.lo)).sum(1)
     lo, hi = (np.append(e, 0.0) for e in ends)
-    for most in (*(n for n in MOST_GROUPS if n < len(lost)), min(len(lost), MOST_GROUPS[-1])):
+    limit = min(len(lost), groups.most)
+    for most in (*(n for n in MOST_GROUPS if n < limit), limit):
         best = np.argsort(-lost)[:most]
         some, b = groups.chosen(best), own[best]
         g = np.einsum("km,km,kmd->kd", b, s[best], some.weights)
