@@ -36,30 +36,31 @@ struct Convs {
 
 void bind_convs(nb::module_& m) {
     using Axes = const Convs::Axes&;
-    // `add` is an array like the result that is added to it, `packed` is what conv_pack made of w; both may be absent.
+    // y = (sums + b) * scale + shift + add: the first three have a number for each channel of the result, `add` is an array
+    // like the result; `packed` is what conv_pack made of w. All of them may be absent.
     m.def("conv", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout, bool relu) {
         return with_type(code, [c = Convs(axes, groups, batch, cin, cout), relu](auto zero) {
             using T = decltype(zero);
             i64 packed = kernels().conv_of<T>().conv_packed_size(c.conv, false);
-            return task({in<T>(c.x), in<T>(c.w), maybe(in<T>(c.conv.cout)), maybe(in<T>(c.y)), maybe(in<T>(packed)),
-                         out<T>(c.y)}, [c, relu](Args a) {
-                kernels().conv_of<T>().conv(c.conv, a[0], a[1], a[4], Epilogue<T>{a[2], a[3], relu}, a[5]);
+            const Arg each = maybe(in<T>(c.conv.cout));
+            return task({in<T>(c.x), in<T>(c.w), each, each, each, maybe(in<T>(c.y)), maybe(in<T>(packed)), out<T>(c.y)}, [c, relu](Args a) {
+                kernels().conv_of<T>().conv(c.conv, a[0], a[1], a[6], Epilogue<T>{a[2], a[3], a[4], a[5], relu}, a[7]);
             });
         });
     }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "relu"_a = false,
-       "(x, w, b or None, add or None, packed or None, y)");
+       "(x, w, b or None, scale or None, shift or None, add or None, packed or None, y)");
 
     m.def("conv_input_grad", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout, bool relu) {
         return with_type(code, [c = Convs(axes, groups, batch, cin, cout), relu](auto zero) {
             using T = decltype(zero);
             i64 packed = kernels().conv_of<T>().conv_packed_size(c.conv, true);
-            return task({in<T>(c.y), in<T>(c.w), maybe(in<T>(c.conv.cin)), maybe(in<T>(c.x)), maybe(in<T>(packed)),
-                         out<T>(c.x)}, [c, relu](Args a) {
-                kernels().conv_of<T>().conv_input_grad(c.conv, a[1], a[4], a[0], Epilogue<T>{a[2], a[3], relu}, a[5]);
+            const Arg each = maybe(in<T>(c.conv.cin));
+            return task({in<T>(c.y), in<T>(c.w), each, each, each, maybe(in<T>(c.x)), maybe(in<T>(packed)), out<T>(c.x)}, [c, relu](Args a) {
+                kernels().conv_of<T>().conv_input_grad(c.conv, a[1], a[6], a[0], Epilogue<T>{a[2], a[3], a[4], a[5], relu}, a[7]);
             });
         });
     }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "relu"_a = false,
-       "(g, w, b or None, add or None, packed or None, dx)");
+       "(g, w, b or None, scale or None, shift or None, add or None, packed or None, dx)");
 
     m.def("conv_pack", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout, bool input_grad) {
         return with_type(code, [c = Convs(axes, groups, batch, cin, cout), input_grad](auto zero) {

@@ -4,6 +4,7 @@
 // cols that land on cell i. Strided ones would otherwise be a product per residue of i, each with its own selection of
 // the weights. No cell is padded, so no product is made that does not count.
 #pragma once
+#include "epilogue.hpp"
 #include "gather.hpp"
 #include "rearrange.hpp"
 
@@ -157,7 +158,7 @@ void add_line(const ConvAxis& x, const ColumnTile<T>& t, const T* cols, T* line)
 
 // line[o*stride + k] = cols[k][o], where every cell has one term, and so is done. S: the stride, of those that have vectors; else 0.
 template <int S, class T>
-void put_line(const ConvAxis& x, const ColumnTile<T>& t, const T* cols, T bias, const T* add, bool relu, T* line) {
+void put_line(const ConvAxis& x, const ColumnTile<T>& t, const T* cols, const Finish<T>& finish, const T* add, T* line) {
     constexpr int L = lanes<T>;
     const i64 cells = t.o1 - t.o0;
     line += t.o0 * x.stride;
@@ -170,16 +171,15 @@ void put_line(const ConvAxis& x, const ColumnTile<T>& t, const T* cols, T bias, 
             interleave<S>(tap, v);
             for (int k = 0; k < S; ++k) {
                 const i64 at = S * o + k * L;
-                v[k] += bias;
+                v[k] = finish.moved(v[k]);
                 if (add) v[k] += load(add + at);
-                store(line + at, relu ? v[k] < 0 ? Vector<T>{} : v[k] : v[k]);
+                store(line + at, finish.ended(v[k]));
             }
         }
     for (; o < cells; ++o)
         for (i64 k = 0; k < x.kernel; ++k) {
-            T v = cols[k * t.row + o * t.cell] + bias;
-            if (add) v += add[o * x.stride + k];
-            line[o * x.stride + k] = relu && v < 0 ? T(0) : v;
+            const i64 at = o * x.stride + k;
+            line[at] = finish(cols[k * t.row + o * t.cell], add ? add + at : nullptr);
         }
 }
 
@@ -275,8 +275,8 @@ struct ColumnJob {
                         const T* from = cols + (j * z.kernel + hop.tap * z.taps) * t.row + (hop.line - l) * z.length * t.cell;
                         T* const line = out + j * z.n + hop.to;
                         if (z.tiles)
-                            put(x, t, from, e.bias ? e.bias[group * z.rows + j0 + j] : T(-0.0),
-                                     e.add ? e.add + (line - dx) : nullptr, e.relu, line);
+                            put(x, t, from, finish_of(e, group * z.rows + j0 + j), e.add ? e.add + (line - dx) : nullptr,
+                                line);
                         else add_line(x, t, from, line);
                     }
             }
@@ -285,14 +285,10 @@ struct ColumnJob {
         for (i64 j = j0; j < j1; ++j, out += z.n) {
             i64 row = group * z.rows + j;
             const T* add = e.add ? e.add + (out - dx) : nullptr;
-            if (!e.bias && !add && !e.relu && !z.unseen.size) continue;
-            T bias = e.bias ? e.bias[row] : T(-0.0);
-            for (i64 i = first; i < last; ++i) {
-                T v = z.unseen.size && z.unseen[i] ? T(0) : out[i];
-                v += bias;
-                if (add) v += add[i];
-                out[i] = e.relu && v < 0 ? T(0) : v;
-            }
+            if (!e.bias && !e.scale && !e.shift && !add && !e.relu && !z.unseen.size) continue;
+            const Finish<T> finish = finish_of(e, row);
+            for (i64 i = first; i < last; ++i)
+                out[i] = finish(z.unseen.size && z.unseen[i] ? T(0) : out[i], add ? add + i : nullptr);
         }
     }
 };

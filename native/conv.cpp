@@ -31,17 +31,13 @@ inline bool is_short_product(const Conv& c) {
 template <class T>
 void short_product(const Conv& c, const T* x, const T* w, const Epilogue<T>& e, T* y) {
     i64 cells = sizes(c.axes, c.rank).m;
-    bool plain = !e.bias && !e.add;
+    bool plain = !e.bias && !e.scale && !e.shift && !e.add;
     matmul<T>(c.batch, c.cout, cells, c.cin, false, false, w, 0, x, c.cin * cells, nullptr, plain && e.relu, y);
     for (i64 i = 0; i < c.batch * c.cout && !plain; ++i) {
-        T bias = e.bias ? e.bias[i % c.cout] : T(-0.0);
+        const Finish<T> finish = finish_of(e, i % c.cout);
         T* line = y + i * cells;
         const T* add = e.add ? e.add + i * cells : nullptr;
-        for (i64 j = 0; j < cells; ++j) {
-            T v = line[j] + bias;
-            if (add) v += add[j];
-            line[j] = e.relu && v < 0 ? T(0) : v;
-        }
+        for (i64 j = 0; j < cells; ++j) line[j] = finish(line[j], add ? add + j : nullptr);
     }
 }
 

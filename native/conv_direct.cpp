@@ -164,6 +164,8 @@ void turn_whole(const T* sums, i64 width, i64 count, const Epilogue<T>& e, T* y,
     for (int i = 0; i < L; ++i) {
         if (!All && i >= count) break;
         if (e.bias) m[i] += e.bias[i];
+        if (e.scale) m[i] = rounded_product(m[i], broadcast(e.scale[i]));
+        if (e.shift) m[i] += e.shift[i];
         if (e.add) m[i] += load(e.add + i * plane);
         store(y + i * plane, e.relu ? positive<T>(m[i]) : m[i]);
     }
@@ -177,18 +179,14 @@ void turn_out(const T* sums, i64 width, i64 pixels, i64 count, const Epilogue<T>
         for (i64 p = 0; p < pixels; p += L) {
             if (p + L > pixels && pixels >= L) p = pixels - L;  // some pixels twice
             const i64 at = c * plane + p;
-            const Epilogue<T> own{e.bias ? e.bias + c : nullptr, e.add ? e.add + at : nullptr, e.relu};
+            const Epilogue<T> own = from_row(e, c, at);
             const T* from = sums + p * width + c;
             if (pixels >= L && c + L <= count) turn_whole<true>(from, width, L, own, y + at, plane);
             else if (pixels >= L) turn_whole<false>(from, width, count - c, own, y + at, plane);
             else
                 for (i64 i = 0; i < least(L, count - c); ++i)
-                    for (i64 k = 0; k < pixels; ++k) {
-                        T v = from[k * width + i];
-                        if (own.bias) v += own.bias[i];
-                        if (own.add) v += own.add[i * plane + k];
-                        y[at + i * plane + k] = e.relu && v < 0 ? T(0) : v;
-                    }
+                    for (i64 k = 0; k < pixels; ++k)
+                        y[at + i * plane + k] = finish_of(own, i)(from[k * width + i], own.add ? own.add + i * plane + k : nullptr);
         }
 }
 
@@ -269,8 +267,7 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
         }
     auto out = [&](i64 line, const T* s, i64 start, i64 pixels) {
         const i64 to = place(line, start);
-        turn_out<T>(s, width, pixels, count, {e.bias ? e.bias + from : nullptr, e.add ? e.add + to : nullptr, e.relu}, y + to,
-                    z.out_channel);
+        turn_out<T>(s, width, pixels, count, from_row(e, from, to), y + to, z.out_channel);
     };
     const i64 start = cut.start(tile.begin, col.m);
     for (i64 l = tile.first; l < tile.last;) {

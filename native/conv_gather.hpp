@@ -1,5 +1,6 @@
 // The Gathers that a convolution and its input gradient are made of.
 #pragma once
+#include "epilogue.hpp"
 #include "gather.hpp"
 
 namespace lunette::LN_ISA {
@@ -43,12 +44,10 @@ inline WeightLayout forward_layout(const Gather& z, const Sizes& s) {
 // The result where there are no terms.
 template <class T>
 void fill(T* y, i64 batch, i64 channels, i64 cells, const Epilogue<T>& e) {
-    for (i64 i = 0; i < batch * channels; ++i)
-        for (i64 j = 0; j < cells; ++j) {
-            T v = e.bias ? e.bias[i % channels] : T(0);
-            if (e.add) v += e.add[i * cells + j];
-            y[i * cells + j] = e.relu && v < 0 ? T(0) : v;
-        }
+    for (i64 i = 0; i < batch * channels; ++i) {
+        const Finish<T> finish = finish_of(e, i % channels);
+        for (i64 j = i * cells; j < (i + 1) * cells; ++j) y[j] = finish(no_terms(e), e.add ? e.add + j : nullptr);
+    }
 }
 
 // dx[j, i] = b[j] + sum of g[c, o] * w[c, j, k] over o*stride - lo + k*dilation = i. Input cells of one

@@ -4,12 +4,13 @@
 // all -0 into +0. Both are rare, but sums that are zero or NaN are not: think of margins, dead channels, one NaN in the data.
 // So before any sum is made again it is asked, for many sums at a time, whether harm is possible at all:
 //   - NaN comes from padding only where a weight (of dw: a cell of g) is not finite.
-//   - A bias other than -0 hides the sign of a zero.
+//   - A bias or a shift other than -0 hides the sign of a zero.
 //   - A sum is not -0 if one of its terms is not: of some channel without tiny negative numbers, a weight well above zero.
 #pragma once
 #include <limits>
 
 #include "conv_edges.hpp"
+#include "epilogue.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
@@ -75,7 +76,9 @@ struct Mending {
     const T* weights(i64 row) const { return w + row / z.rows * l.group + row % z.rows * l.row; }
 
     // Whether it can matter that a sum is -0.
-    bool signs_matter(i64 row) const { return !e.bias || is_minus_zero(e.bias[row]); }
+    bool signs_matter(i64 row) const {
+        return (!e.bias || is_minus_zero(e.bias[row])) && (!e.shift || is_minus_zero(e.shift[row]));
+    }
 
     bool finite_weights(i64 row) const {
         const T* by = weights(row);
@@ -149,11 +152,7 @@ struct Mending {
     }
 
 private:
-    T finish(i64 row, i64 to, T y) const {
-        if (e.bias) y += e.bias[row];
-        if (e.add) y += e.add[to];
-        return e.relu && y < 0 ? T(0) : y;
-    }
+    T finish(i64 row, i64 to, T y) const { return finish_of(e, row)(y, e.add ? e.add + to : nullptr); }
 
     // A sum that is zero is -0 only if every term is.
     void sign_again(i64 row, const Edges::Kind& kind, const T* x, i64 to, T& y) const {
@@ -161,8 +160,7 @@ private:
         for (i64 c = 0; c < z.channels; ++c)
             for (i64 t = kind.first; t < kind.last; ++t)
                 if (!is_minus_zero(x[c * z.in_channel + edges.taps[t].from] * by[c * l.channel + edges.taps[t].place])) return;
-        const bool none = kind.first == kind.last;  // then the bias is the only term
-        y = finish(row, to, none && !e.bias ? T(0) : T(-0.0));
+        y = finish(row, to, kind.first == kind.last ? no_terms(e) : T(-0.0));
     }
 
     void sum_again(i64 row, const Edges::Kind& kind, const T* x, i64 to, T& y) const {
@@ -177,8 +175,7 @@ private:
                 if (v != v || (rising && falling)) return;  // rightly NaN
                 sum.add(v);
             }
-        const bool none = kind.first == kind.last;
-        y = finish(row, to, none && !e.bias ? T(0) : sum.total());
+        y = finish(row, to, kind.first == kind.last ? no_terms(e) : sum.total());
     }
 };
 

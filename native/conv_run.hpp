@@ -14,10 +14,11 @@ bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums
     constexpr i64 L = lanes<T>;
     i64 pitch = z.col().out;
     const T* add = done ? e.add : nullptr;
-    bool relu = done && e.relu, bad = false;
+    const bool relu = done && e.relu;
+    bool bad = false;
     auto doubt = in_doubt(broadcast(T(1)));
     for (i64 m = 0; m < rows; ++m, sums += panel_width<T>) {
-        T bias = done && e.bias ? e.bias[m] : T(-0.0);
+        const Finish<T> finish = done ? finish_of(e, m) : Finish<T>{};
         for (int x = 0; x < panel.runs; ++x) {
             i64 first = m * z.out_channel + runs[x].to, l = 0, n = runs[x].length;
             const T* from = sums + runs[x].at;
@@ -26,24 +27,22 @@ bool scatter(const Gather& z, const Panel& panel, const Run* runs, const T* sums
                 Vector<T> v = load(from + at);
                 if (more) v += load(y + at);
                 doubt |= in_doubt(v);
-                v += bias;
+                v = finish.moved(v);
                 if (add) v += load(add + first + at);
-                store(y + at, relu ? v < 0 ? Vector<T>{} : v : v);
+                store(y + at, finish.ended(v));
             };
             if (pitch == 1) {
                 for (; l + L <= n; l += L) some(l);
                 if (l < n && n > L && !more) some(n - L), l = n;  // some cells twice
             }
             if (!more && !add && !relu) {  // almost always
-                for (i64 q = l; q < n; ++q) y[q * pitch] = from[q] + bias;
+                for (i64 q = l; q < n; ++q) y[q * pitch] = finish.moved(from[q]);
                 for (; l < n; ++l) bad |= in_doubt(from[l]);
             }
             for (; l < n; ++l) {
                 T v = more ? y[l * pitch] + from[l] : from[l];
                 bad |= in_doubt(v);
-                v += bias;
-                if (add) v += add[first + l * pitch];
-                y[l * pitch] = relu && v < 0 ? T(0) : v;
+                y[l * pitch] = finish(v, add ? add + first + l * pitch : nullptr);
             }
         }
     }
@@ -73,8 +72,7 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
     const T* in_end = in + z.in_size;
     in += group * z.channels * z.in_channel;
     out += group * z.rows * z.out_channel;
-    const T* add = e.add ? e.add + group * z.rows * z.out_channel : nullptr;
-    const T* bias = e.bias ? e.bias + group * z.rows : nullptr;
+    const Epilogue<T> own = from_row(e, group * z.rows, group * z.rows * z.out_channel);
     const T* rows = a.data + group * a.group;
     bool bad = false;
     for (i64 k = 0; k < blocks; ++k) {
@@ -110,8 +108,8 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
                         job.out = out + m0 * z.out_channel + runs[0].to, job.pitch = z.out_channel;
                         job.before = job.out, job.before_pitch = job.pitch;
                         job.relu = done && e.relu, job.watch = done && z.absent;
-                        if (done && bias) job.bias = bias + m0;
-                        if (done && add) job.add = add + (job.out - out);
+                        const Epilogue<T> end = from_row(done ? own : Epilogue<T>{}, m0, job.out - out);
+                        job.bias = end.bias, job.scale = end.scale, job.shift = end.shift, job.add = end.add;
                     }
                     if (fresh) job.before = nullptr;
                     bad |= column<Packed>(panel.vectors, job, count);
@@ -120,9 +118,7 @@ bool run_rows(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 first,
                 ladder.climb(k, [&](i64 l, bool empty) {
                     T* from = sum + l * level;
                     if (l + 1 < ladder.levels) return go_up(empty, count * W, from, from + level);
-                    bad |= scatter(z, panel, runs, from, count, !empty, done,
-                                   Epilogue<T>{bias ? bias + m0 : nullptr,
-                                               add ? add + m0 * z.out_channel : nullptr, e.relu},
+                    bad |= scatter(z, panel, runs, from, count, !empty, done, from_row(own, m0, m0 * z.out_channel),
                                    out + m0 * z.out_channel);
                 });
             }
@@ -180,15 +176,13 @@ bool run_across(const Work<T>& w, const PackedWeights<T>& a, i64 group, i64 firs
     bool bad = false;
     for (i64 m = first * W; m < least(z.rows, last * W); ++m) {
         i64 row = group * z.rows + m, at = row * z.out_channel;
+        const Finish<T> finish = finish_of(e, row);
         const T* sum = sums + (m / W - first) * z.cells * W + m % W;
         for (i64 r = 0; r < w.runs.size; ++r)
             for (i64 l = 0; l < w.runs[r].length; ++l, sum += W) {
                 i64 to = at + w.runs[r].to + l * z.col().out;
-                T v = *sum;
-                bad |= in_doubt(v);
-                if (e.bias) v += e.bias[row];
-                if (e.add) v += e.add[to];
-                out[to] = e.relu && v < 0 ? T(0) : v;
+                bad |= in_doubt(*sum);
+                out[to] = finish(*sum, e.add ? e.add + to : nullptr);
             }
     }
     return bad;

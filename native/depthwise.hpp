@@ -29,9 +29,8 @@ struct Channel {
     const T* weights;
     const int32_t* off;
     i64 taps;
-    T bias;
+    Finish<T> finish;
     const T* add;
-    bool relu;
 };
 
 // out[v*lanes ...] = sum_t w[t] * x[off[t] + v*lanes ...], v < N
@@ -48,11 +47,10 @@ template <int N, class T>
     }
 #pragma GCC unroll 8
     for (int v = 0; v < N; ++v) {
-        acc[v] += broadcast(c.bias);
+        acc[v] = c.finish.moved(acc[v]);
         if (add) acc[v] += load(add + v * L);
         doubt |= in_doubt(acc[v]);
-        if (c.relu) acc[v] = acc[v] < 0 ? Vector<T>{} : acc[v];
-        store(out + v * L, acc[v]);
+        store(out + v * L, c.finish.ended(acc[v]));
     }
 }
 
@@ -118,8 +116,7 @@ void run_depthwise(const Gather& z, const T* in, const T* w, WeightLayout l, con
         for (i64 g = i % chunks * join; g < least(z.groups, (i % chunks + 1) * join); ++g) {
             for (i64 t = 0; t < z.taps; ++t) weights[t] = w[g * l.group + place[t]];
             copy_channel(tile, in + g * z.in_channel, in + z.in_size, copy);
-            Channel<T> c{weights, p.off.data, z.taps, e.bias ? e.bias[g] : T(-0.0),
-                         e.add ? e.add + g * z.out_channel : nullptr, e.relu};
+            Channel<T> c{weights, p.off.data, z.taps, finish_of(e, g), e.add ? e.add + g * z.out_channel : nullptr};
             if (!depthwise_tile(tile, c, copy, out + g * z.out_channel) || !z.absent) continue;
             // Now, while its cells are in the first cache.
             const bool found = mending.signs_matter(g) && tiny_negatives(copy, p.channel);

@@ -1,6 +1,7 @@
 // Depthwise 3x3 with AVX-512: sums of a line of cells from where they lie. What is absent is masked out, so nothing is copied
 // and no sum is spoiled; small planes, most of whose cells lie at an edge, gain most.
 #pragma once
+#include "epilogue.hpp"
 #include "gather.hpp"
 
 namespace lunette::LN_ISA {
@@ -88,7 +89,7 @@ template <int S, class T>
 // G lines together, from o on: a line of the source serves all that see it, and no sum waits for another.
 template <int S, int G, class T>
 [[gnu::always_inline]] inline void depthwise_rows(const Lines& d, const LinePart& p, i64 o, const T* const (&column)[3],
-                                                  const Vector<T> (&by)[9], T bias, const T* add, bool relu, T* y) {
+                                                  const Vector<T> (&by)[9], const Finish<T>& finish, const T* add, T* y) {
     const Axis& row = d.z.row();
     Vector<T> sums[G];
     for (int g = 0; g < G; ++g) sums[g] = broadcast(T(-0.0));
@@ -107,14 +108,14 @@ template <int S, int G, class T>
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) {
         const i64 to = (o + g) * row.out + p.first;
-        Vector<T> v = sums[g] + bias;
+        Vector<T> v = finish.moved(sums[g]);
         if (add) v += load_some(add + to, p.pixels);
-        store_some(y + to, p.pixels, relu ? v < 0 ? Vector<T>{} : v : v);
+        store_some(y + to, p.pixels, finish.ended(v));
     }
 }
 
 template <int S, class T>
-void depthwise_plane(const Lines& d, const T* x, const T* weights, T bias, const T* add, bool relu, T* y) {
+void depthwise_plane(const Lines& d, const T* x, const T* weights, const Finish<T>& finish, const T* add, T* y) {
     const Axis &row = d.z.row(), &col = d.z.col();
     Vector<T> by[9];
 #pragma GCC unroll 9
@@ -125,8 +126,8 @@ void depthwise_plane(const Lines& d, const T* x, const T* weights, T bias, const
 #pragma GCC unroll 3
         for (int k = 0; k < 3; ++k) column[k] = x + p.first * S + d.z.off[col.tap + k];
         i64 o = 0;
-        for (; o + 4 <= row.m; o += 4) depthwise_rows<S, 4>(d, p, o, column, by, bias, add, relu, y);
-        for (; o < row.m; ++o) depthwise_rows<S, 1>(d, p, o, column, by, bias, add, relu, y);
+        for (; o + 4 <= row.m; o += 4) depthwise_rows<S, 4>(d, p, o, column, by, finish, add, y);
+        for (; o < row.m; ++o) depthwise_rows<S, 1>(d, p, o, column, by, finish, add, y);
     }
 }
 
@@ -146,9 +147,8 @@ bool depthwise_by_lines(const Gather& z, const T* in, const T* w, WeightLayout l
             const i64 to = z.base + image * d.image_out + g * z.out_channel;
             const T* x = in + image * d.image_in + g * z.in_channel;
             const T* add = e.add ? e.add + to : nullptr;
-            const T bias = e.bias ? e.bias[g] : T(-0.0);
-            if (z.col().step == 1) depthwise_plane<1>(d, x, weights, bias, add, e.relu, out + to);
-            else depthwise_plane<2>(d, x, weights, bias, add, e.relu, out + to);
+            if (z.col().step == 1) depthwise_plane<1>(d, x, weights, finish_of(e, g), add, out + to);
+            else depthwise_plane<2>(d, x, weights, finish_of(e, g), add, out + to);
         }
     });
     return true;

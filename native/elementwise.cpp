@@ -116,20 +116,6 @@ void broadcast(const Walk& walk, const T* x, const T* y, T* z, F f) {
     });
 }
 
-// A product that is rounded by itself: a program computes what its graph does, to the sign of a zero that underflows.
-template <class V>
-inline V product(V a, V b) {
-    V p = a * b;
-#if defined(__AVX512F__)
-    asm("" : "+v"(p));  // or the compiler makes one operation of this and the sum behind it
-#elif defined(__x86_64__)
-    asm("" : "+x"(p));
-#elif defined(__aarch64__)
-    asm("" : "+w"(p));
-#endif
-    return p;
-}
-
 }  // namespace
 
 template <class T>
@@ -224,8 +210,8 @@ void scale_shift(i64 outer, i64 channels, i64 inner, bool relu, const T* x, cons
         each_row(begin, end, [&](i64 i, i64 n, auto factor, auto term) {
             Row<T> from{x + i};
             if (shift && relu)
-                map<T>(n, y + i, [](V v, V s, V t) { return relu_of<T>(product(v, s) + t); }, from, factor, term);
-            else if (shift) map<T>(n, y + i, [](V v, V s, V t) { return product(v, s) + t; }, from, factor, term);
+                map<T>(n, y + i, [](V v, V s, V t) { return relu_of<T>(rounded_product(v, s) + t); }, from, factor, term);
+            else if (shift) map<T>(n, y + i, [](V v, V s, V t) { return rounded_product(v, s) + t; }, from, factor, term);
             else if (relu) map<T>(n, y + i, [](V v, V s) { return relu_of<T>(v * s); }, from, factor);
             else map<T>(n, y + i, [](V v, V s) { return v * s; }, from, factor);
         });

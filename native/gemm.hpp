@@ -182,7 +182,7 @@ void dots(const T* a, i64 depth, i64 rows, const T* x, i64 terms, bool fresh, T*
     }
 }
 
-// Some rows of the product over one panel. `before`: sums so far (or null); `bias`, `add`, `relu`: see
+// Some rows of the product over one panel. `before`: sums so far (or null); `bias`, `scale`, `shift`, `add`, `relu`: see
 // Epilogue.
 template <class T>
 struct Column {
@@ -194,6 +194,7 @@ struct Column {
     T* out;
     i64 before_pitch, pitch;  // of before; of add and out
     bool relu, watch;  // watch: say whether a sum is in doubt
+    const T *scale = nullptr, *shift = nullptr;
 };
 
 // f(r, v) for every accumulator, unrolled early enough that they stay in registers.
@@ -222,6 +223,8 @@ template <int R, int N, bool Packed, class T>
     multiply<R, N, Packed>(t.a, t.depth, t.off, t.terms, t.b, acc);
     if (t.before) each<R, N>([&](int r, int v) { acc[r][v] += load(t.before + r * t.before_pitch + v * L); });
     if (t.bias) each<R, N>([&](int r, int v) { acc[r][v] += broadcast(t.bias[r]); });
+    if (t.scale) each<R, N>([&](int r, int v) { acc[r][v] = rounded_product(acc[r][v], broadcast(t.scale[r])); });
+    if (t.shift) each<R, N>([&](int r, int v) { acc[r][v] += broadcast(t.shift[r]); });
     if (t.add) each<R, N>([&](int r, int v) { acc[r][v] += load(t.add + r * t.pitch + v * L); });
     auto doubt = in_doubt(acc[0][0]);
     if (t.watch) each<R, N>([&](int r, int v) { doubt |= in_doubt(acc[r][v]); });
@@ -232,6 +235,8 @@ template <int R, int N, bool Packed, class T>
     if (t.before) t.before += R * t.before_pitch;
     if (t.add) t.add += R * t.pitch;
     if (t.bias) t.bias += R;
+    if (t.scale) t.scale += R;
+    if (t.shift) t.shift += R;
     return t.watch && any(doubt);
 }
 

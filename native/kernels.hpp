@@ -96,11 +96,11 @@ struct ArithmeticKernels {
                           double* y_lo, double* y_hi, double* top);
 };
 
-// What happens to a finished sum before it is stored: + bias, + another array, then relu (which keeps NaN and -0).
+// What happens to a finished sum before it is stored: + bias, * scale, + shift, + another array, then relu (which keeps NaN and -0).
 template <class T>
 struct Epilogue {
-    const T* bias = nullptr;  // one per channel of the result
-    const T* add = nullptr;   // laid out as the result, not overlapping it
+    const T *bias = nullptr, *scale = nullptr, *shift = nullptr;  // one per channel of the result
+    const T* add = nullptr;                                       // laid out as the result, not overlapping it
     bool relu = false;
 };
 

@@ -106,6 +106,20 @@ inline bool any(M mask) {
     }
 }
 
+// A product that is rounded by itself: a program computes what its graph does, to the sign of a zero that underflows.
+template <class V>
+[[gnu::always_inline]] inline V rounded_product(V a, V b) {
+    V p = a * b;
+#if defined(__AVX512F__)
+    asm("" : "+v"(p));  // or the compiler makes one operation of this and the sum behind it
+#elif defined(__x86_64__)
+    asm("" : "+x"(p));
+#elif defined(__aarch64__)
+    asm("" : "+w"(p));
+#endif
+    return p;
+}
+
 // Lanes where a or b is NaN.
 template <class V>
 inline auto either_nan(V a, V b) {

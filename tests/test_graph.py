@@ -235,17 +235,18 @@ def convolution(w: list[float], b: float | None, *factors: float) -> Any:
     [
         ([1e20], None, [1e20], [1e-20, 0]),
         ([1e-30], None, [1e-30], [1e38, 0]),
-        ([1e-38], None, [0.1], [1e38, 3e38]),  # a weight that would lose its last digits
-        ([1, 1], None, [2], [2e38, -2e38]),  # partial sums that would overflow
-        ([1, 1], 2e38, [1, 3e38], [-3e38, 0]),  # a bias that would
+        ([1e-38], None, [0.1], [1e38, 3e38]),  # a weight that would lose its last digits, were it scaled
+        ([1, 1], None, [2], [2e38, -2e38]),  # partial sums that would overflow, were weights scaled
+        ([1, 1], 2e38, [1, 3e38], [-3e38, 0]),  # a bias that would, with the shift
         ([1, -1], None, [-2], [3, 3]),  # (+0) * (-2)
         ([1, 1], None, [0], [-1, -1]),
         ([1, 1], 0, [-1, -0.0], [0, 0]),
         ([1], None, [float("inf")], [1, 0]),
+        ([1], None, [2, -3e38], [3e38, 1]),  # a product that overflows, as it does by itself
         ([0.25, -0.25], 0.5, [2, 1, 0.5, 3], [3e38, -3e38]),
     ],
 )
-def test_a_scale_goes_into_weights_only_where_nothing_else_changes(
+def test_a_scale_behind_a_convolution_changes_nothing_else(
     w: list[float], b: float | None, factors: list[float], x: list[float]
 ) -> None:
     f, given_x = convolution(w, b, *factors), np.array([x], np.float32)
@@ -258,30 +259,32 @@ def steps(f: Any, x: Array) -> list[str]:
     return [n.text.split("(")[0] + n.text[n.text.index(")") + 1 :] for n in ln.trace(f, x).compile().stats().nodes]
 
 
-def test_where_a_scale_goes_into_weights() -> None:
+def test_a_scale_and_a_shift_are_part_of_the_convolution() -> None:
     x = np.ones((1, 4), np.float32)
-    for factors in ([0.5], [0.5, 1], [-0.5, 1], [0, 1], [1, -1, 0.5]):
+    for factors in ([0.5], [0.5, 1], [-0.5, 1], [0, 1], [2], [-0.0], [-0.5, 0], [1e-38, -0.0]):
         assert len(steps(convolution([1, 2], 3, *factors), x)) == 1, factors
-    assert len(steps(convolution([0.125, 0.25], 3, 1.3, -1), x)) == 1  # so small that no x overflows
-    for factors in ([2], [-0.5], [0], [-0.5, 0], [1e-38]):
+        assert len(steps(convolution([1, 2], None, *factors), x)) == 1, factors
+    for factors in ([1, -1, 0.5], [2, 3, 0.5, -1]):  # the second pair is a pass of its own
         assert len(steps(convolution([1, 2], 3, *factors), x)) == 2, factors
 
 
-def test_a_scale_in_the_weights_is_one_more_rounding() -> None:
+def test_a_normalised_convolution_is_one_step_within_the_bound_of_its_roundings() -> None:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((3, 3, 9, 9)).astype(np.float32), rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
     mean, shift, b = (rng.standard_normal(4).astype(np.float32) for _ in range(3))
-    var, scale = rng.uniform(1, 2, 4).astype(np.float32), rng.uniform(-1, 1, 4).astype(np.float32)
+    var, scale = rng.uniform(1, 2, 4).astype(np.float32), rng.uniform(-3, 3, 4).astype(np.float32)
+    y = rng.standard_normal((3, 4, 9, 9)).astype(np.float32)
 
-    def layer(x: Any) -> Any:
-        return ln.batch_norm(ln.conv(x, w, b), mean, var, scale, shift)
+    def layer(x: Any, y: Any) -> Any:
+        return ln.relu(ln.batch_norm(ln.conv(x, w, b, padding=1), mean, var, scale, shift) + y)
 
-    assert len(steps(layer, x)) == 1
-    wide: list[Any] = [a.astype(np.float64) for a in (x, w, b, mean, var, scale, shift)]
-    exact = ln.batch_norm(ln.conv(*wide[:3]), *wide[3:7])
+    assert len(steps(lambda x: layer(x, y), x)) == 1
+    wide: list[Any] = [a.astype(np.float64) for a in (x, w, b, mean, var, scale, shift, y)]
+    exact = np.maximum(ln.batch_norm(ln.conv(*wide[:3], padding=1), *wide[3:7]) + wide[7], 0)
     factor = (abs(wide[5]) / np.sqrt(wide[4] + 1e-5))[:, None, None]
-    size = (ln.conv(*map(abs, wide[:3])) + abs(wide[3])[:, None, None]) * factor + abs(wide[6])[:, None, None]
-    assert (abs(ln.jit(layer)(x) - exact) <= (30 + 6) * 2.0**-24 * size).all()
+    size = (ln.conv(*map(abs, wide[:3]), padding=1) + abs(wide[3])[:, None, None]) * factor
+    size += abs(wide[6])[:, None, None] + abs(y)
+    assert (abs(ln.jit(layer)(x, y) - exact) <= (30 + 7) * 2.0**-24 * size).all()
 
 
 def test_a_scale_with_an_axis_of_its_own_adds_an_axis() -> None:

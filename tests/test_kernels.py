@@ -477,6 +477,65 @@ def test_a_kernel_with_as_many_residues_as_cells(stride: int, dilation: int) -> 
     assert y[0].tolist() == [x[0, i::dilation][:kernel] @ w[0, 0] for i in starts]  # whole numbers below 2^24
 
 
+FINISHED: dict[str, Any] = {
+    "whole panels": (ln.conv, (2, 8, 14, 14), (16, 8, 3, 3), {"padding": 1}),
+    "cut panels": (ln.conv, (1, 3, 9, 7), (5, 3, 3, 3), {"stride": 2, "padding": 1}),
+    "more terms than a block": (ln.conv, (1, 100, 9, 9), (9, 100, 3, 3), {"padding": 1}),
+    "few cells": (ln.conv, (1, 64, 2, 2), (70, 64, 3, 3), {"padding": 1}),
+    "one cell": (ln.conv, (2, 33, 3, 3), (40, 33, 3, 3), {}),
+    "one tap": (ln.conv, (2, 16, 9, 9), (24, 16, 1, 1), {}),
+    "one tap, few rows": (ln.conv, (2, 16, 9, 9), (3, 16, 1, 1), {}),
+    "depthwise": (ln.conv, (2, 6, 11, 40), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
+    "depthwise, stride": (ln.conv, (2, 6, 17, 5), (6, 1, 3, 3), {"stride": 2, "padding": 1, "groups": 6}),
+    "depthwise, five taps": (ln.conv, (2, 6, 23), (6, 1, 5), {"padding": 2, "groups": 6}),
+    "groups": (ln.conv, (2, 8, 9, 9), (12, 4, 3, 3), {"padding": 1, "groups": 2}),
+    "a volume": (ln.conv, (1, 4, 5, 6, 7), (6, 4, 2, 3, 2), {"padding": 1}),
+    "windows of padding": (ln.conv, (1, 4, 3, 3), (6, 4, 2, 2), {"padding": 4}),
+    "no channels": (ln.conv, (2, 0, 5, 5), (6, 0, 3, 3), {}),
+    "turned, side by side": (ln.conv_transpose, (2, 8, 9, 9), (8, 6, 2, 2), {"stride": 2}),
+    "turned, overlapping": (ln.conv_transpose, (2, 8, 9, 9), (8, 6, 3, 3), {"stride": 2, "padding": 1}),
+    "turned, stride 1": (ln.conv_transpose, (2, 40, 9, 9), (40, 16, 3, 3), {"padding": 1}),
+    "turned, cells between": (ln.conv_transpose, (2, 8, 5, 5), (8, 6, 2, 2), {"stride": 3}),
+}
+
+
+@every_dtype
+@pytest.mark.parametrize("name", FINISHED)
+def test_what_follows_a_convolution_is_part_of_it(name: str, dtype: Any) -> None:
+    """+ bias, * scale, + shift, + another array, relu, in every loop that sums: on integers all of it is exact."""
+    rng = np.random.default_rng(4)
+    op, x_shape, w_shape, told = FINISHED[name]
+
+    def whole(*shape: int) -> Array:
+        return rng.integers(-5, 6, shape).astype(dtype)
+
+    x, w = whole(*x_shape), whole(*w_shape)
+    plain = op(x, w, **told)
+    channels, d = plain.shape[1], plain.ndim - 2
+    own = {k: whole(channels, *(1,) * d) for k in ("b", "scale", "shift")}
+    more = whole(*plain.shape)
+    for parts in (("b", "scale", "shift"), ("scale", "shift"), ("scale",), ("b", "scale"), ("b",)):
+        for add, relu in ((False, False), (True, True), (False, True)):
+
+            def f(x: Any, parts: Any = parts, add: bool = add, relu: bool = relu) -> Any:
+                y = op(x, w, own["b"].reshape(-1) if "b" in parts else None, **told)
+                y = y * own["scale"] if "scale" in parts else y
+                y = y + own["shift"] if "shift" in parts else y
+                y = y + more if add else y
+                return ln.relu(y) if relu else y
+
+            graph = ln.trace(f, x)
+            assert len(graph.compile().stats().nodes) == 1 or 0 in x_shape
+            got, want = graph.compile()(x), plain
+            want = want + own["b"] if "b" in parts else want
+            want = want * own["scale"] if "scale" in parts else want
+            want = want + own["shift"] if "shift" in parts else want
+            want = want + more if add else want
+            want = np.where(want < 0, 0, want) if relu else want
+            assert got.tolist() == want.tolist(), parts
+            assert (np.signbit(got) == np.signbit(want)).all(), parts
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kernel", [(2, 2), (4,), (3, 2), (2, 1), (1, 4), (5,), (2, 1, 2)])
 def test_transposed_windows_side_by_side(kernel: tuple[int, ...], dtype: Any) -> None:

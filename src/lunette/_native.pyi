@@ -113,10 +113,10 @@ def exponentials(n: int) -> Task:
     """(hi, lo, y_hi, y_lo): exp of pairs, |hi| <= 700, as pairs"""
 
 def conv(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, relu: bool = False) -> Task:
-    """(x, w, b or None, add or None, packed or None, y)"""
+    """(x, w, b or None, scale or None, shift or None, add or None, packed or None, y)"""
 
 def conv_input_grad(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, relu: bool = False) -> Task:
-    """(g, w, b or None, add or None, packed or None, dx)"""
+    """(g, w, b or None, scale or None, shift or None, add or None, packed or None, dx)"""
 
 def conv_pack(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, input_grad: bool) -> Task:
     """

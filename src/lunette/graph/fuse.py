@@ -33,36 +33,56 @@ class Reading:
     done: set[int] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class Epilogue:
+    """What happens to a finished sum: + bias, * scale, + shift, + add, relu. Each is a node, or None."""
+
+    n: Node
+    bias: int | None = None
+    scale: int | None = None
+    shift: int | None = None
+    add: int | None = None
+    relu: bool = False
+
+    def takes(self, graph: Nodes, m: Node, last: int) -> bool:
+        """Whether a node that reads the last one is the next part of it; then it is."""
+        if m.kind is Relu:
+            self.relu = True
+            return True
+        if m.kind not in (Mul, Add) or m.shape != self.n.shape:
+            return False
+        other = m.inputs[1] if m.inputs[0] == last else m.inputs[0]
+        if other is None or other == last:
+            return False
+        part = self._next(m, graph.nodes[other])
+        if part is not None:
+            setattr(self, part, other)
+        return part is not None
+
+    def _next(self, m: Node, other: Node) -> str | None:
+        """Which part a sum with another node, or a product of the two, is."""
+        is_conv = self.n.kind is not MatMul
+        if self.add is None and (is_per_channel(self.n, other.shape) if is_conv else other.shape == self.n.shape[-1:]):
+            if m.kind is Mul:
+                return "scale" if is_conv and self.scale is None and self.shift is None else None
+            if self.scale is not None:
+                return "shift" if self.shift is None else None
+            if self.bias is None and other.shape != self.n.shape and is_bias(self.n, other.value):
+                return "bias"
+        fits = is_conv and m.kind is Add and other.shape == self.n.shape
+        return "add" if fits and self.add is None else None
+
+
 def _chain(reading: Reading, at: int) -> Step | None:
-    """A convolution or a matrix product with what follows it: + bias, + residual, relu."""
+    """A convolution or a matrix product with what follows it."""
     graph, uses, readers, done = reading.graph, reading.uses, reading.readers, reading.done
     n = graph.nodes[at]
     assert n.resolved is not None
-    last, bias, add, relu, covers = at, None, None, False, [at]
-    is_conv = n.kind is not MatMul
-    if is_conv:
-        bias = n.inputs[2]
-    while not relu and uses[last] == 1:
+    last, covers, is_conv = at, [at], n.kind is not MatMul
+    e = Epilogue(n, n.inputs[2] if is_conv else None)
+    while not e.relu and uses[last] == 1:
         k = readers[last][0]
-        if k in done:
-            break
-        m = graph.nodes[k]
-        if m.kind is Relu:
-            relu = True
-        elif m.kind is Add and m.shape == n.shape:
-            other = m.inputs[1] if m.inputs[0] == last else m.inputs[0]
-            if other is None or other == last:
-                break
-            shape = graph.nodes[other].shape
-            per_channel = is_per_channel(n, shape) if is_conv else shape == n.shape[-1:]
-            fresh = bias is None and add is None and shape != n.shape
-            if per_channel and fresh and is_bias(n, graph.nodes[other].value):
-                bias = other
-            elif is_conv and shape == n.shape and add is None and other not in covers:
-                add = other
-            else:
-                break
-        else:
+        if k in done or not e.takes(graph, graph.nodes[k], last):
             break
         last = k
         covers.append(k)
@@ -70,26 +90,25 @@ def _chain(reading: Reading, at: int) -> Step | None:
         return None
     done.update(covers)
     if is_conv:
-        return _conv_step(graph, n, at, last, bias, add, relu, covers)
+        return _conv_step(graph, at, last, e, covers)
     assert isinstance(n.op, MatMul)
     x, y = n.resolved.shapes
     assert x is not None and y is not None
     m_, n_, k_, _ = n.op.sizes(x, y)
-    task = core.matmul(n.dtype.char, prod(x[:-2]), m_, n_, k_, n.op.turn_x, n.op.turn_y, relu)
-    return Step(task, [n.inputs[0], n.inputs[1], bias], last, at, flops_of(n), covers=covers)
+    task = core.matmul(n.dtype.char, prod(x[:-2]), m_, n_, k_, n.op.turn_x, n.op.turn_y, e.relu)
+    return Step(task, [n.inputs[0], n.inputs[1], e.bias], last, at, flops_of(n), covers=covers)
 
 
-def _conv_step(
-    graph: Nodes, n: Node, at: int, last: int, bias: int | None, add: int | None, relu: bool, covers: list[int]
-) -> Step:
+def _conv_step(graph: Nodes, at: int, last: int, e: Epilogue, covers: list[int]) -> Step:
+    n = e.n
     assert n.resolved is not None and isinstance(n.op, Conv)
     convolution = n.op.native(n.dtype, prod(n.resolved.batch), n.resolved.shapes)
     if convolution is None or (n.resolved.d or 0) > KERNEL_RANK:
         return Step(kernel_of(graph, n), list(n.inputs), at, at)
     transposed = isinstance(n.op, ConvTranspose)
     maker: Callable[..., core.Task] = core.conv_input_grad if transposed else core.conv
-    task = maker(*convolution, relu)
-    w = n.inputs[1]
+    task = maker(*convolution, e.relu)
+    x, w, _ = n.inputs
     assert w is not None
     weights = graph.nodes[w].value
     packed = None
@@ -100,7 +119,7 @@ def _conv_step(
             array: Array = np.empty(pack.count(1), n.dtype)
             pack(weights, array)
             packed = graph.append(Node(array.shape, array.dtype, value=array)).id
-    return Step(task, [n.inputs[0], w, bias, add, packed], last, at, flops_of(n), covers=covers)
+    return Step(task, [x, w, e.bias, e.scale, e.shift, e.add, packed], last, at, flops_of(n), covers=covers)
 
 
 def _scale_shift(reading: Reading, at: int) -> Step | None:

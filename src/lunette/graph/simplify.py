@@ -1,7 +1,7 @@
 """From a graph to a simpler one: passes over the list of nodes, each of which keeps the meaning.
 
-What is not needed goes, equal nodes become one, nodes of constants become constants, a scale and shift behind a
-convolution of constant weights goes into the weights.
+What is not needed goes, equal nodes become one, nodes of constants become constants, a constant shift behind a convolution
+goes into its bias.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lunette.graph.nodes import Node, Nodes
 from lunette.number import Array
 from lunette.op import apply
 from lunette.ops import Conv, ConvTranspose
-from lunette.ops.binary import Add, Mul
+from lunette.ops.binary import Add
 from lunette.ops.linear import MatMul
 from lunette.ops.unary import StopGradient
 from lunette.ops.winners import FirstWinners, VjpFromWinners
@@ -57,7 +57,7 @@ def simplified(graph: Nodes, fold: bool = True) -> Nodes:
         if value is not None:
             place.append(new.append(Node(n.shape, n.dtype, value=value)).id)
             continue
-        if fold and (moved := _into_weights(new, graph, uses, n, inputs)) is not None:
+        if fold and (moved := _into_bias(new, uses, n, inputs)) is not None:
             place.append(moved)
             continue
         key = (*key_of(n.kind, (), "fast", n.options), inputs)
@@ -119,75 +119,37 @@ def _folded(graph: Nodes, n: Node, inputs: Sequence[int | None]) -> Array | None
     return y if y.dtype == n.dtype and y.flags.c_contiguous else np.asarray(y, n.dtype, order="C")
 
 
-def _into_weights(
-    new: Nodes, graph: Nodes, uses: Sequence[int], n: Node, inputs: Sequence[int | None], any_sign: bool = False
-) -> int | None:
-    """conv(x, w, b) * scale or + shift, per channel and all constant: a convolution with other weights."""
-    if n.kind not in (Mul, Add):
+def _into_bias(new: Nodes, uses: Sequence[int], n: Node, inputs: Sequence[int | None]) -> int | None:
+    """conv(x, w, b) + shift, per channel and both constant: a convolution with another bias."""
+    if n.kind is not Add:
         return None
     for c, k in ((0, 1), (1, 0)):
         i, j, old = inputs[c], inputs[k], n.inputs[c]
         assert i is not None and j is not None and old is not None
-        factor = new.nodes[j].value
-        if factor is None or uses[old] != 1:
+        conv, shift = new.nodes[i], new.nodes[j].value
+        if shift is None or uses[old] != 1 or conv.kind not in (Conv, ConvTranspose):
             continue
-        if n.kind is Add and new.nodes[i].kind is Mul and factor.all():  # it hides the sign of a zero
-            scaled = _into_weights(new, graph, uses, graph.nodes[old], new.nodes[i].inputs, any_sign=True)
-            i = i if scaled is None else scaled
-        conv = new.nodes[i]
-        if conv.kind not in (Conv, ConvTranspose) or n.shape != conv.shape or not is_per_channel(conv, factor.shape):
+        if n.shape != conv.shape or not is_per_channel(conv, shift.shape):
             continue
         x, w, b = conv.inputs
-        weights = None if w is None else new.nodes[w].value
-        bias = None if b is None else new.nodes[b].value
-        if weights is None or (b is not None and bias is None):
+        if (bias := _shifted(conv, None if b is None else new.nodes[b], shift.reshape(-1))) is None:
             continue
-        flat = factor.reshape(-1)
-        if n.kind is Mul:
-            found = None if conv.kind is ConvTranspose else _scaled_weights(weights, bias, flat, any_sign)
-        else:
-            found = _shifted_weights(conv, weights, bias, flat)
-        if found is None:
-            continue
-        made = [
-            None if a is None else new.append(Node(a.shape, a.dtype, value=np.asarray(a, order="C"))).id for a in found
-        ]
+        made = new.append(Node(bias.shape, bias.dtype, value=np.asarray(bias, order="C"))).id
         assert conv.resolved is not None
-        shapes = (*conv.resolved.shapes[:2], None if found[1] is None else found[1].shape)
-        return new.append(replace(conv, inputs=(x, *made), resolved=replace(conv.resolved, shapes=shapes))).id
+        shapes = (*conv.resolved.shapes[:2], bias.shape)
+        return new.append(replace(conv, inputs=(x, w, made), resolved=replace(conv.resolved, shapes=shapes))).id
     return None
 
 
-def _scaled_weights(w: Array, b: Array | None, scale: Array, any_sign: bool) -> tuple[Array, Array | None] | None:
-    """Weights and bias times a scale per channel, where that computes what the graph does but for one rounding.
-
-    Products are normal, or zero since a factor is: no weight loses digits to underflow, and what terms lose is within
-    the bound of a sum. Sums overflow only where the graph's do: a scale of at most 1 makes every term smaller, and one
-    that is greater needs weights so small that no x overflows. And a scale is positive, unless the sign of a zero is
-    hidden: the graph has (+0) * (-1) where the new weights have 0 * w + 0 * (-w).
-    """
-    wide = scale.reshape(-1, *(1,) * (w.ndim - 1))
-    with np.errstate(all="ignore"):
-        weights, bias = w * wide, None if b is None else b * scale
-        sizes = abs(weights).astype(np.float64).sum(axis=tuple(range(1, w.ndim)))
-        great = np.zeros(scale.shape) if bias is None else abs(bias)
-    info = np.finfo(w.dtype)
-    for y, a, factor in ((weights, w, wide), (bias, b, scale)):
-        if y is not None and a is not None:
-            normal = np.isfinite(y) & (abs(y) >= info.smallest_normal)
-            if not (normal | ((y == 0) & ((a == 0) | (factor == 0)) & np.isfinite(a) & np.isfinite(factor))).all():
-                return None
-    calm = (abs(scale) <= 1) | ((sizes <= 0.5) & (great <= info.max / 2))
-    return (weights, bias) if calm.all() and (any_sign or (scale > 0).all()) else None
-
-
-def _shifted_weights(conv: Node, w: Array, b: Array | None, shift: Array) -> tuple[Array, Array] | None:
+def _shifted(conv: Node, b: Node | None, shift: Array) -> Array | None:
     """A shift as the bias, or as part of it: it is added to a finished sum like the bias, which must not overflow."""
     if b is None:
-        return (w, shift) if is_bias(conv, shift) else None
+        return shift if is_bias(conv, shift) else None
+    if b.value is None:
+        return None
     with np.errstate(all="ignore"):
-        bias = b + shift
-    return (w, bias) if np.isfinite(bias).all() else None
+        bias: Array = b.value + shift
+    return bias if np.isfinite(bias).all() else None
 
 
 def is_per_channel(conv: Node, shape: Shape) -> bool:

@@ -34,7 +34,7 @@ from lunette.ops.windowed import Windowed
 from lunette.window import Ints, Padding, Shape, Window, integer
 
 Tap = tuple[int, int]
-UNFUSED = [0, 1, 2, -1, -1, 3]  # nothing added to the result, no packed weights
+UNFUSED = [0, 1, 2, -1, -1, -1, -1, 3]  # no scale and shift, nothing added, no packed weights
 
 
 @dataclass(frozen=True, slots=True)
