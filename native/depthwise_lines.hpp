@@ -1,5 +1,5 @@
-// Depthwise 3x3 with AVX-512: sums of a line of cells from where they lie. What is absent is masked out, so nothing is copied
-// and no sum is spoiled; small planes, most of whose cells lie at an edge, gain most.
+// Depthwise 3x3 with AVX2 and AVX-512: sums of a line of cells from where they lie. What is absent is masked out, so nothing is
+// copied and no sum is spoiled; small planes, most of whose cells lie at an edge, gain most.
 #pragma once
 #include "epilogue.hpp"
 #include "gather.hpp"
@@ -7,34 +7,75 @@
 namespace lunette::LN_ISA {
 namespace {
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)  // or more
 
-// Lanes are chosen by bits.
+// Lanes are chosen by bits, or by what the machine makes of them.
 using Bits = unsigned;
 inline Bits bits_up_to(i64 n) { return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1; }
 inline Bits bits_between(i64 first, i64 last) { return bits_up_to(last) & ~bits_up_to(first); }
 
-[[gnu::always_inline]] inline Vector<float> load_some(const float* p, Bits m) { return _mm512_maskz_loadu_ps(__mmask16(m), p); }
-[[gnu::always_inline]] inline Vector<double> load_some(const double* p, Bits m) { return _mm512_maskz_loadu_pd(__mmask8(m), p); }
-[[gnu::always_inline]] inline void store_some(float* p, Bits m, Vector<float> v) { _mm512_mask_storeu_ps(p, __mmask16(m), v); }
-[[gnu::always_inline]] inline void store_some(double* p, Bits m, Vector<double> v) { _mm512_mask_storeu_pd(p, __mmask8(m), v); }
+#if defined(__AVX512F__)
+
+template <class T>
+using Mask = std::conditional_t<sizeof(T) == 4, __mmask16, __mmask8>;
+template <class T>
+Mask<T> mask_of(Bits b) {
+    return Mask<T>(b);
+}
+[[gnu::always_inline]] inline Vector<float> load_some(const float* p, __mmask16 m) { return _mm512_maskz_loadu_ps(m, p); }
+[[gnu::always_inline]] inline Vector<double> load_some(const double* p, __mmask8 m) { return _mm512_maskz_loadu_pd(m, p); }
+[[gnu::always_inline]] inline void store_some(float* p, __mmask16 m, Vector<float> v) { _mm512_mask_storeu_ps(p, m, v); }
+[[gnu::always_inline]] inline void store_some(double* p, __mmask8 m, Vector<double> v) { _mm512_mask_storeu_pd(p, m, v); }
 // sum + x * w in those lanes, sum in the others.
-[[gnu::always_inline]] inline Vector<float> add_some(Vector<float> sum, Vector<float> x, Vector<float> w, Bits m) {
-    return _mm512_mask3_fmadd_ps(x, w, sum, __mmask16(m));
+[[gnu::always_inline]] inline Vector<float> add_some(Vector<float> sum, Vector<float> x, Vector<float> w, __mmask16 m) {
+    return _mm512_mask3_fmadd_ps(x, w, sum, m);
 }
-[[gnu::always_inline]] inline Vector<double> add_some(Vector<double> sum, Vector<double> x, Vector<double> w, Bits m) {
-    return _mm512_mask3_fmadd_pd(x, w, sum, __mmask8(m));
+[[gnu::always_inline]] inline Vector<double> add_some(Vector<double> sum, Vector<double> x, Vector<double> w, __mmask8 m) {
+    return _mm512_mask3_fmadd_pd(x, w, sum, m);
 }
-template <int N, class V>
-[[gnu::always_inline]] inline V every_other(V a, V b) {
-    if constexpr (N == 16) return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    else return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+
+#else
+
+// The sign of a lane says whether it is chosen.
+template <class T>
+struct Mask {
+    __m256i lanes;
+};
+template <class T>
+Mask<T> mask_of(Bits b) {
+    if constexpr (sizeof(T) == 4)
+        return {_mm256_sllv_epi32(_mm256_set1_epi32(int(b)), _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24))};
+    else return {_mm256_sllv_epi64(_mm256_set1_epi64x(b), _mm256_setr_epi64x(63, 62, 61, 60))};
 }
+[[gnu::always_inline]] inline Vector<float> load_some(const float* p, Mask<float> m) { return _mm256_maskload_ps(p, m.lanes); }
+[[gnu::always_inline]] inline Vector<double> load_some(const double* p, Mask<double> m) { return _mm256_maskload_pd(p, m.lanes); }
+[[gnu::always_inline]] inline void store_some(float* p, Mask<float> m, Vector<float> v) { _mm256_maskstore_ps(p, m.lanes, v); }
+[[gnu::always_inline]] inline void store_some(double* p, Mask<double> m, Vector<double> v) { _mm256_maskstore_pd(p, m.lanes, v); }
+[[gnu::always_inline]] inline Vector<float> add_some(Vector<float> sum, Vector<float> x, Vector<float> w, Mask<float> m) {
+    return _mm256_blendv_ps(sum, _mm256_fmadd_ps(x, w, sum), _mm256_castsi256_ps(m.lanes));
+}
+[[gnu::always_inline]] inline Vector<double> add_some(Vector<double> sum, Vector<double> x, Vector<double> w, Mask<double> m) {
+    return _mm256_blendv_pd(sum, _mm256_fmadd_pd(x, w, sum), _mm256_castsi256_pd(m.lanes));
+}
+
+#endif
 
 // A vector of pixels of a line: which of them there are, which of them see a tap, which cells of two vectors there are.
 struct LinePart {
     i64 first;
     Bits pixels, sees[3], cells[3], more[3];
+    bool whole;  // all of them
+};
+template <class T>
+struct LineMasks {
+    Mask<T> pixels, sees[3], cells[3], more[3];
+    i64 last;  // a vector that begins before it, counted from the part's first pixel, may be written as a whole
+    LineMasks(const LinePart& p, const Axis& row, const Axis& col) : pixels(mask_of<T>(p.pixels)) {
+        const bool full = p.pixels == bits_up_to(lanes<T>), dense = row.out == col.m;
+        last = full ? row.m * row.out : dense ? row.m * row.out - lanes<T> + 1 : 0;
+        for (int k = 0; k < 3; ++k)
+            sees[k] = mask_of<T>(p.sees[k]), cells[k] = mask_of<T>(p.cells[k]), more[k] = mask_of<T>(p.more[k]);
+    }
 };
 
 struct Lines {
@@ -58,14 +99,17 @@ struct Lines {
             for (i64 k = 0; k < 3; ++k) any |= present(row, o, k);
             if (!any) return;
         }
-        for (i64 first = 0; first < col.m; first += lanes) {
-            LinePart part{first, bits_up_to(least(lanes, col.m - first)), {}, {}, {}};
+        for (i64 at = 0; at < col.m; at += lanes) {
+            const i64 first = least(at, most(0, col.m - lanes));  // some pixels twice, rather than a part that is not full
+            LinePart part{first, bits_up_to(least(lanes, col.m - first)), {}, {}, {}, true};
             for (i64 k = 0; k < 3; ++k) {
-                const i64 at = first * col.step + z.off[col.tap + k];
+                const i64 cell = first * col.step + z.off[col.tap + k];
                 for (i64 l = 0; l < lanes; ++l) part.sees[k] |= Bits(present(col, first + l, k)) << l;
                 part.sees[k] &= part.pixels;
-                part.cells[k] = bits_between(most(0, -at), least(lanes, col.n - at));
-                part.more[k] = bits_between(most(0, -at - lanes), least(lanes, col.n - at - lanes));
+                part.cells[k] = bits_between(most(0, -cell), least(lanes, col.n - cell));
+                part.more[k] = bits_between(most(0, -cell - lanes), least(lanes, col.n - cell - lanes));
+                const Bits all = bits_up_to(lanes), seen = part.sees[k] & part.cells[k];
+                part.whole &= (col.step == 1 ? seen : seen & part.more[k]) == all;
             }
             if ((part.sees[0] | part.sees[1] | part.sees[2]) != part.pixels) return;
             parts.push(part);
@@ -79,16 +123,20 @@ struct Lines {
     }
 };
 
-// The cells that a part of a line sees through one tap, S cells from pixel to pixel.
-template <int S, class T>
-[[gnu::always_inline]] inline Vector<T> load_tap(const T* x, Bits cells, Bits more) {
-    if constexpr (S == 1) return load_some(x, cells);
-    else return every_other<lanes<T>>(load_some(x, cells), load_some(x + lanes<T>, more));
+// The cells that a part of a line sees through tap k, S cells from pixel to pixel.
+template <int S, bool Whole, class T>
+[[gnu::always_inline]] inline Vector<T> load_tap(const T* x, const LineMasks<T>& m, int k) {
+    constexpr int L = lanes<T>;
+    if constexpr (S == 1) return Whole ? load(x) : load_some(x, m.cells[k]);
+    Vector<T> even, odd;
+    if constexpr (Whole) unzip<L>(load(x), load(x + L), even, odd);
+    else unzip<L>(load_some(x, m.cells[k]), load_some(x + L, m.more[k]), even, odd);
+    return even;
 }
 
 // G lines together, from o on: a line of the source serves all that see it, and no sum waits for another.
-template <int S, int G, class T>
-[[gnu::always_inline]] inline void depthwise_rows(const Lines& d, const LinePart& p, i64 o, const T* const (&column)[3],
+template <int S, int G, bool Whole, class T>
+[[gnu::always_inline]] inline void depthwise_rows(const Lines& d, const LineMasks<T>& m, i64 o, const T* const (&column)[3],
                                                   const Vector<T> (&by)[9], const Finish<T>& finish, const T* add, T* y) {
     const Axis& row = d.z.row();
     Vector<T> sums[G];
@@ -99,35 +147,52 @@ template <int S, int G, class T>
         if (i < 0 || i >= row.n) continue;
 #pragma GCC unroll 3
         for (int k = 0; k < 3; ++k) {
-            const Vector<T> x = load_tap<S>(column[k] + i * row.in, p.cells[k], p.more[k]);
+            const Vector<T> x = load_tap<S, Whole>(column[k] + i * row.in, m, k);
 #pragma GCC unroll 4
-            for (int g = 0; g < G; ++g)
-                if (u >= g * S && u < g * S + 3) sums[g] = add_some(sums[g], x, by[3 * (u - g * S) + k], p.sees[k]);
+            for (int g = 0; g < G; ++g) {
+                if (u < g * S || u >= g * S + 3) continue;
+                const Vector<T>& w = by[3 * (u - g * S) + k];
+                sums[g] = Whole ? sums[g] + x * w : add_some(sums[g], x, w, m.sees[k]);
+            }
         }
     }
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) {
-        const i64 to = (o + g) * row.out + p.first;
+        const i64 to = (o + g) * row.out;
+        // What is written beyond a short line is the next one's, which comes later: to choose lanes takes much longer.
+        const bool fits = Whole || to < m.last;
         Vector<T> v = finish.moved(sums[g]);
-        if (add) v += load_some(add + to, p.pixels);
-        store_some(y + to, p.pixels, finish.ended(v));
+        if (add) v += fits ? load(add + to) : load_some(add + to, m.pixels);
+        v = finish.ended(v);
+        if (fits) store(y + to, v);
+        else store_some(y + to, m.pixels, v);
     }
+}
+
+// All lines of a part.
+template <int S, bool Whole, class T>
+[[gnu::noinline]] void depthwise_part(const Lines& d, const LinePart& p, const T* x, const Vector<T> (&by)[9],
+                                      const Finish<T>& finish, const T* add, T* y) {
+    const LineMasks<T> m(p, d.z.row(), d.z.col());
+    const T* column[3];
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; ++k) column[k] = x + p.first * S + d.z.off[d.z.col().tap + k];
+    if (add) add += p.first;
+    y += p.first;
+    i64 o = 0;
+    for (; o + 4 <= d.z.row().m; o += 4) depthwise_rows<S, 4, Whole>(d, m, o, column, by, finish, add, y);
+    for (; o < d.z.row().m; ++o) depthwise_rows<S, 1, Whole>(d, m, o, column, by, finish, add, y);
 }
 
 template <int S, class T>
 void depthwise_plane(const Lines& d, const T* x, const T* weights, const Finish<T>& finish, const T* add, T* y) {
-    const Axis &row = d.z.row(), &col = d.z.col();
     Vector<T> by[9];
 #pragma GCC unroll 9
     for (int t = 0; t < 9; ++t) by[t] = broadcast(weights[t]);
     for (i64 b = 0; b < d.parts.size; ++b) {
-        const LinePart p = d.parts[b];
-        const T* column[3];
-#pragma GCC unroll 3
-        for (int k = 0; k < 3; ++k) column[k] = x + p.first * S + d.z.off[col.tap + k];
-        i64 o = 0;
-        for (; o + 4 <= row.m; o += 4) depthwise_rows<S, 4>(d, p, o, column, by, finish, add, y);
-        for (; o < row.m; ++o) depthwise_rows<S, 1>(d, p, o, column, by, finish, add, y);
+        const LinePart& p = d.parts[b];
+        if (p.whole) depthwise_part<S, true>(d, p, x, by, finish, add, y);
+        else depthwise_part<S, false>(d, p, x, by, finish, add, y);
     }
 }
 

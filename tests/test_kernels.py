@@ -487,6 +487,8 @@ FINISHED: dict[str, Any] = {
     "one tap, few rows": (ln.conv, (2, 16, 9, 9), (3, 16, 1, 1), {}),
     "depthwise": (ln.conv, (2, 6, 11, 40), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
     "depthwise, stride": (ln.conv, (2, 6, 17, 5), (6, 1, 3, 3), {"stride": 2, "padding": 1, "groups": 6}),
+    "depthwise, short lines": (ln.conv, (2, 6, 7, 3), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
+    "depthwise, one line": (ln.conv, (2, 6, 1, 7), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
     "depthwise, five taps": (ln.conv, (2, 6, 23), (6, 1, 5), {"padding": 2, "groups": 6}),
     "groups": (ln.conv, (2, 8, 9, 9), (12, 4, 3, 3), {"padding": 1, "groups": 2}),
     "a volume": (ln.conv, (1, 4, 5, 6, 7), (6, 4, 2, 3, 2), {"padding": 1}),
@@ -495,6 +497,13 @@ FINISHED: dict[str, Any] = {
     "turned, side by side": (ln.conv_transpose, (2, 8, 9, 9), (8, 6, 2, 2), {"stride": 2}),
     "turned, overlapping": (ln.conv_transpose, (2, 8, 9, 9), (8, 6, 3, 3), {"stride": 2, "padding": 1}),
     "turned, stride 1": (ln.conv_transpose, (2, 40, 9, 9), (40, 16, 3, 3), {"padding": 1}),
+    "turned, depthwise": (ln.conv_transpose, (2, 6, 5, 11), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
+    "turned, depthwise, every other line": (
+        ln.conv_transpose,
+        (2, 6, 5, 3),
+        (6, 1, 6, 3),
+        {"stride": (2, 1), "padding": (0, 1), "groups": 6},
+    ),
     "turned, cells between": (ln.conv_transpose, (2, 8, 5, 5), (8, 6, 2, 2), {"stride": 3}),
 }
 
