@@ -36,55 +36,51 @@ Mask<T> mask_of(Bits b) {
 
 #else
 
-// The sign of a lane says whether it is chosen.
+// The sign of a lane says whether it is chosen. Not a vector, so that lists of them may lie anywhere.
 template <class T>
 struct Mask {
-    __m256i lanes;
+    Int<T> chosen[lanes<T>];
+    __m256i vector() const { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(chosen)); }
 };
 template <class T>
 Mask<T> mask_of(Bits b) {
-    if constexpr (sizeof(T) == 4)
-        return {_mm256_sllv_epi32(_mm256_set1_epi32(int(b)), _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24))};
-    else return {_mm256_sllv_epi64(_mm256_set1_epi64x(b), _mm256_setr_epi64x(63, 62, 61, 60))};
+    Mask<T> m;
+    for (int l = 0; l < lanes<T>; ++l) m.chosen[l] = b >> l & 1 ? Int<T>(-1) : Int<T>(0);
+    return m;
 }
-[[gnu::always_inline]] inline Vector<float> load_some(const float* p, Mask<float> m) { return _mm256_maskload_ps(p, m.lanes); }
-[[gnu::always_inline]] inline Vector<double> load_some(const double* p, Mask<double> m) { return _mm256_maskload_pd(p, m.lanes); }
-[[gnu::always_inline]] inline void store_some(float* p, Mask<float> m, Vector<float> v) { _mm256_maskstore_ps(p, m.lanes, v); }
-[[gnu::always_inline]] inline void store_some(double* p, Mask<double> m, Vector<double> v) { _mm256_maskstore_pd(p, m.lanes, v); }
-[[gnu::always_inline]] inline Vector<float> add_some(Vector<float> sum, Vector<float> x, Vector<float> w, Mask<float> m) {
-    return _mm256_blendv_ps(sum, _mm256_fmadd_ps(x, w, sum), _mm256_castsi256_ps(m.lanes));
+using SomeFloats = const Mask<float>&;
+using SomeDoubles = const Mask<double>&;
+[[gnu::always_inline]] inline Vector<float> load_some(const float* p, SomeFloats m) { return _mm256_maskload_ps(p, m.vector()); }
+[[gnu::always_inline]] inline Vector<double> load_some(const double* p, SomeDoubles m) { return _mm256_maskload_pd(p, m.vector()); }
+[[gnu::always_inline]] inline void store_some(float* p, SomeFloats m, Vector<float> v) { _mm256_maskstore_ps(p, m.vector(), v); }
+[[gnu::always_inline]] inline void store_some(double* p, SomeDoubles m, Vector<double> v) { _mm256_maskstore_pd(p, m.vector(), v); }
+[[gnu::always_inline]] inline Vector<float> add_some(Vector<float> sum, Vector<float> x, Vector<float> w, SomeFloats m) {
+    return _mm256_blendv_ps(sum, _mm256_fmadd_ps(x, w, sum), _mm256_castsi256_ps(m.vector()));
 }
-[[gnu::always_inline]] inline Vector<double> add_some(Vector<double> sum, Vector<double> x, Vector<double> w, Mask<double> m) {
-    return _mm256_blendv_pd(sum, _mm256_fmadd_pd(x, w, sum), _mm256_castsi256_pd(m.lanes));
+[[gnu::always_inline]] inline Vector<double> add_some(Vector<double> sum, Vector<double> x, Vector<double> w, SomeDoubles m) {
+    return _mm256_blendv_pd(sum, _mm256_fmadd_pd(x, w, sum), _mm256_castsi256_pd(m.vector()));
 }
 
 #endif
 
 // A vector of pixels of a line: which of them there are, which of them see a tap, which cells of two vectors there are.
+template <class T>
 struct LinePart {
     i64 first;
-    Bits pixels, sees[3], cells[3], more[3];
     bool whole;  // all of them
-};
-template <class T>
-struct LineMasks {
+    i64 last;    // a vector that begins before it, counted from the first pixel, may be written as a whole
     Mask<T> pixels, sees[3], cells[3], more[3];
-    i64 last;  // a vector that begins before it, counted from the part's first pixel, may be written as a whole
-    LineMasks(const LinePart& p, const Axis& row, const Axis& col) : pixels(mask_of<T>(p.pixels)) {
-        const bool full = p.pixels == bits_up_to(lanes<T>), dense = row.out == col.m;
-        last = full ? row.m * row.out : dense ? row.m * row.out - lanes<T> + 1 : 0;
-        for (int k = 0; k < 3; ++k)
-            sees[k] = mask_of<T>(p.sees[k]), cells[k] = mask_of<T>(p.cells[k]), more[k] = mask_of<T>(p.more[k]);
-    }
 };
 
+template <class T>
 struct Lines {
     const Gather& z;
     i64 images = 1, image_in = 0, image_out = 0, low = 0;  // offset of the first line
-    List<LinePart> parts;
+    List<LinePart<T>> parts;
     bool turned = false, fits = false;
 
-    Lines(const Gather& gather, i64 lanes) : z(gather) {
+    explicit Lines(const Gather& gather) : z(gather) {
+        constexpr i64 L = lanes<T>;
         const Axis &row = z.row(), &col = z.col();
         if (row.taps != 3 || col.taps != 3 || col.step > 2 || row.step != col.step || col.in != 1 || col.out != 1) return;
         const i64* rows = z.off.data + row.tap;
@@ -99,19 +95,24 @@ struct Lines {
             for (i64 k = 0; k < 3; ++k) any |= present(row, o, k);
             if (!any) return;
         }
-        for (i64 at = 0; at < col.m; at += lanes) {
-            const i64 first = least(at, most(0, col.m - lanes));  // some pixels twice, rather than a part that is not full
-            LinePart part{first, bits_up_to(least(lanes, col.m - first)), {}, {}, {}, true};
+        for (i64 at = 0; at < col.m; at += L) {
+            const i64 first = least(at, most(0, col.m - L));  // some pixels twice, rather than a part that is not full
+            const Bits all = bits_up_to(L), pixels = bits_up_to(least(L, col.m - first));
+            const bool dense = row.out == col.m;
+            const i64 last = row.m * row.out - (pixels == all ? 0 : dense ? L - 1 : row.m * row.out);
+            LinePart<T> part{first, true, last, mask_of<T>(pixels), {}, {}, {}};
+            Bits any = 0;
             for (i64 k = 0; k < 3; ++k) {
                 const i64 cell = first * col.step + z.off[col.tap + k];
-                for (i64 l = 0; l < lanes; ++l) part.sees[k] |= Bits(present(col, first + l, k)) << l;
-                part.sees[k] &= part.pixels;
-                part.cells[k] = bits_between(most(0, -cell), least(lanes, col.n - cell));
-                part.more[k] = bits_between(most(0, -cell - lanes), least(lanes, col.n - cell - lanes));
-                const Bits all = bits_up_to(lanes), seen = part.sees[k] & part.cells[k];
-                part.whole &= (col.step == 1 ? seen : seen & part.more[k]) == all;
+                Bits sees = 0;
+                for (i64 l = 0; l < L; ++l) sees |= Bits(present(col, first + l, k)) << l;
+                const Bits cells = bits_between(most(0, -cell), least(L, col.n - cell));
+                const Bits more = bits_between(most(0, -cell - L), least(L, col.n - cell - L));
+                any |= sees &= pixels;
+                part.whole &= (col.step == 1 ? sees & cells : sees & cells & more) == all;
+                part.sees[k] = mask_of<T>(sees), part.cells[k] = mask_of<T>(cells), part.more[k] = mask_of<T>(more);
             }
-            if ((part.sees[0] | part.sees[1] | part.sees[2]) != part.pixels) return;
+            if (any != pixels) return;
             parts.push(part);
         }
         fits = true;
@@ -125,7 +126,7 @@ struct Lines {
 
 // The cells that a part of a line sees through tap k, S cells from pixel to pixel.
 template <int S, bool Whole, class T>
-[[gnu::always_inline]] inline Vector<T> load_tap(const T* x, const LineMasks<T>& m, int k) {
+[[gnu::always_inline]] inline Vector<T> load_tap(const T* x, const LinePart<T>& m, int k) {
     constexpr int L = lanes<T>;
     if constexpr (S == 1) return Whole ? load(x) : load_some(x, m.cells[k]);
     Vector<T> even, odd;
@@ -136,7 +137,7 @@ template <int S, bool Whole, class T>
 
 // G lines together, from o on: a line of the source serves all that see it, and no sum waits for another.
 template <int S, int G, bool Whole, class T>
-[[gnu::always_inline]] inline void depthwise_rows(const Lines& d, const LineMasks<T>& m, i64 o, const T* const (&column)[3],
+[[gnu::always_inline]] inline void depthwise_rows(const Lines<T>& d, const LinePart<T>& m, i64 o, const T* const (&column)[3],
                                                   const Vector<T> (&by)[9], const Finish<T>& finish, const T* add, T* y) {
     const Axis& row = d.z.row();
     Vector<T> sums[G];
@@ -169,37 +170,40 @@ template <int S, int G, bool Whole, class T>
     }
 }
 
-// All lines of a part.
+// A part of lines first..last.
 template <int S, bool Whole, class T>
-[[gnu::noinline]] void depthwise_part(const Lines& d, const LinePart& p, const T* x, const Vector<T> (&by)[9],
-                                      const Finish<T>& finish, const T* add, T* y) {
-    const LineMasks<T> m(p, d.z.row(), d.z.col());
+[[gnu::noinline]] void depthwise_part(const Lines<T>& d, const LinePart<T>& p, i64 first, i64 last, const T* x,
+                                      const Vector<T> (&by)[9], const Finish<T>& finish, const T* add, T* y) {
     const T* column[3];
 #pragma GCC unroll 3
     for (int k = 0; k < 3; ++k) column[k] = x + p.first * S + d.z.off[d.z.col().tap + k];
     if (add) add += p.first;
     y += p.first;
-    i64 o = 0;
-    for (; o + 4 <= d.z.row().m; o += 4) depthwise_rows<S, 4, Whole>(d, m, o, column, by, finish, add, y);
-    for (; o < d.z.row().m; ++o) depthwise_rows<S, 1, Whole>(d, m, o, column, by, finish, add, y);
+    for (i64 o = first; o < last && last - first >= 4; o += 4)  // some lines twice, rather than one at a time
+        depthwise_rows<S, 4, Whole>(d, p, least(o, last - 4), column, by, finish, add, y);
+    for (i64 o = first; o < last && last - first < 4; ++o) depthwise_rows<S, 1, Whole>(d, p, o, column, by, finish, add, y);
 }
 
 template <int S, class T>
-void depthwise_plane(const Lines& d, const T* x, const T* weights, const Finish<T>& finish, const T* add, T* y) {
+void depthwise_plane(const Lines<T>& d, const T* x, const T* weights, const Finish<T>& finish, const T* add, T* y) {
+    const Axis& row = d.z.row();
     Vector<T> by[9];
 #pragma GCC unroll 9
     for (int t = 0; t < 9; ++t) by[t] = broadcast(weights[t]);
-    for (i64 b = 0; b < d.parts.size; ++b) {
-        const LinePart& p = d.parts[b];
-        if (p.whole) depthwise_part<S, true>(d, p, x, by, finish, add, y);
-        else depthwise_part<S, false>(d, p, x, by, finish, add, y);
-    }
+    // So many lines that all parts find their cells in the first cache.
+    const i64 some = most(4, 16 * 1024 / (S * row.in * i64(sizeof(T))) / 4 * 4);
+    for (i64 first = 0; first < row.m; first += some)
+        for (i64 b = 0; b < d.parts.size; ++b) {
+            const i64 last = least(row.m, first + some);
+            if (d.parts[b].whole) depthwise_part<S, true>(d, d.parts[b], first, last, x, by, finish, add, y);
+            else depthwise_part<S, false>(d, d.parts[b], first, last, x, by, finish, add, y);
+        }
 }
 
 // False, and nothing is done: there are other taps.
 template <class T>
 bool depthwise_by_lines(const Gather& z, const T* in, const T* w, WeightLayout l, const Epilogue<T>& e, T* out) {
-    const Lines d(z, lanes<T>);
+    const Lines<T> d(z);
     if (!d.fits) return false;
     List<i64> place;
     places(z, place);
