@@ -14,7 +14,7 @@ import numpy as np
 
 from lunette import spec
 from lunette.array import lookup, resolve_named
-from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, shown
+from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, refuses, shown
 from lunette.number import Array
 from lunette.ops import Windowed
 from lunette.page import Page, Section, page, written
@@ -350,6 +350,7 @@ def _both(a: str, b: str) -> str:
     return max(a, b, key=[READ, PADDING, OVERHANG, UNREAD].index)
 
 
+@refuses
 def explain(op: Any, shape: Any, *, at: Any = None, **arguments: Any) -> Explanation:
     """Which input cells every output cell reads, which are padding, which overhang, and the divisor.
 

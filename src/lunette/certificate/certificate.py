@@ -28,7 +28,7 @@ from lunette.certificate import check as checker
 from lunette.certificate.format import write
 from lunette.certificate.produce import bounds_case, box_of, network_of, region_of, tightened
 from lunette.certificate.vnnlib import claims_of, nearest, proves
-from lunette.errors import ArgumentError, LunetteError, error_context, shown
+from lunette.errors import ArgumentError, LunetteError, error_context, refuses, shown
 from lunette.graph.graph import Graph
 from lunette.graph.jit import trace
 from lunette.graph.program import Program
@@ -152,6 +152,7 @@ class Checked:
         return self.ok
 
 
+@refuses
 def check(f: Any, certificate: Any, property: Any = None, box: Any = None, semantics: str | None = None) -> Checked:
     """Replay a certificate in exact integers, and compare what it proves with what is asked.
 

@@ -25,7 +25,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from lunette.array import FLOAT, Recorder, from_numpy, recorder_of, to_numpy
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown, sign
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, refuses, shown, sign
 from lunette.graph.nodes import Var
 from lunette.graph.tracer import Tracer, alike, flat, fresh, kind_and_size, point, shaped
 from lunette.graph.value import Value, levels
@@ -303,6 +303,7 @@ def _recorded(
     return shaped(out, values)[0], pull, aux
 
 
+@refuses
 def value_and_grad(
     f: Callable[P, R], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[P, tuple[R, Any]]:
@@ -352,6 +353,7 @@ def _argument(number: Any, size: int) -> int:
     return at % size
 
 
+@refuses
 def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The function that gives the gradient of f, which has a result without axes; with `has_aux`, (gradient, aux).
 

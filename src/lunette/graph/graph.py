@@ -11,7 +11,7 @@ import numpy as np
 from lunette.array import (
     by_specification,
 )
-from lunette.errors import ArgumentError, ShapeError, error_context
+from lunette.errors import ArgumentError, ShapeError, error_context, refuses
 from lunette.graph import check, draw, file
 from lunette.graph.nodes import Node, Nodes
 from lunette.graph.program import Program
@@ -110,6 +110,7 @@ class Graph(Nodes):
         return results[0] if len(results) == 1 else tuple(results)
 
 
+@refuses
 def load(path: str | os.PathLike[str]) -> Graph:
     """The graph that `save` wrote; a file that was damaged, or is none of ours, is refused."""
     return file.load(path, Graph())

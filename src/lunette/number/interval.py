@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, refuses, shown
 from lunette.number import flint
 from lunette.number.ends import Ends
 from lunette.number.exactly import as_array, exactly
@@ -99,6 +99,7 @@ class Interval(Ends):
         return a if isinstance(a, Interval) else Interval(a)
 
     @staticmethod
+    @refuses
     def around(x: Number, eps: Number, clip: tuple[Number, Number] | None = None) -> Interval:
         """Every number within eps of x, rounded outward; with `clip`, those of them from clip[0] to clip[1].
 

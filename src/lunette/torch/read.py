@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, shown
+from lunette.errors import ArgumentError, DTypeError, LunetteError, refuses, shown
 from lunette.graph.graph import Graph
 from lunette.graph.nodes import Var
 from lunette.op import apply
@@ -33,6 +33,7 @@ GRAPH_FLOATS: Final = (torch.float32, torch.float64)
 HINT: Final = "Write that part in other operators, or keep it outside: docs/torch.md has the table."
 
 
+@refuses
 def from_torch(module: nn.Module, *examples: Any, weights: str = "constants", train: bool = False) -> Graph:
     """The graph of a module for inputs of the shapes and dtypes of `examples`.
 
