@@ -68,7 +68,8 @@ class Certificate:
             return Statement(str(content["graph"]), str(content["semantics"]), str(content["producer"]), cases)
         except Exception as error:  # a file can be damaged in more ways than there are exceptions
             hint = "It was not written by b.certificate() or ln.verify, or was damaged."
-            raise CertificateError("CE1", "a certificate of version 1", shown(str(error)), hint) from error
+            got = f"a file without {error}" if isinstance(error, KeyError) else shown(str(error) or "another format")
+            raise CertificateError("CE1", "a certificate of version 1", got, hint) from error
 
     @property
     def lo(self) -> Array:
