@@ -26,6 +26,7 @@ import sympy
 import torch
 
 import lunette
+import lunette.jax as lj
 from lunette import DTypeError, LunetteError
 from lunette.errors import refuses
 
@@ -597,6 +598,41 @@ def test_what_is_misspelt_is_no_parameter() -> None:
     names = ["x", "w", "b", "stride", "padding", "dilation", "groups", "arithmetic"]
     assert list(inspect.signature(ln.conv).parameters) == names
     assert inspect.signature(ln.max_pool).parameters["kernel"].default is inspect.Parameter.empty
+
+
+def test_o3_a_list_of_rows_is_one_array() -> None:
+    refused(
+        lambda: ln.max_pool_vjp([[1.0, 2.0, 3.0, 4.0]], [[1.0, 2.0]], kernel=(2,)),
+        ln.DTypeError,
+        "max_pool (d=1) [O3] needs primals as a tuple of arrays; got a list of 1 rows, which is one array. Write (x,).",
+    )
+
+
+def test_w4_a_number_that_jax_traces() -> None:
+    refused(
+        lambda: jax.jit(lj.max_pool)(jnp.zeros((1, 1, 4, 4)), 2),
+        ln.DTypeError,
+        "max_pool (d=2) [W4] needs kernel in integers; got kernel=JitTracer(~int32[]) of type DynamicJaxprTracer. "
+        'Under jax.jit a number is traced unless it is static: jax.jit(f, static_argnames=("kernel",)).',
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: ln.Interval.around(X, 0.1, clip=(1, 0)), "clip as (least, greatest); got clip=(1, 0). As in clip="),
+        (lambda: ln.Interval.around(X, 0.1, clip=1), "clip as (least, greatest); got clip=1. As in clip=(0, 1)."),
+        (lambda: ln.Interval.around(X * np.nan, 0.1), "x without NaN; got x=nan at (0, 0, 0). No number is near it."),
+        (
+            lambda: ln.Interval.around(np.zeros(3, int), 1),
+            "x of floats or of exact numbers; got x of dtype int64. Pass x.astype(np.float64), or",
+        ),
+    ],
+)
+def test_n4_what_goes_around_a_point(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(LunetteError) as caught:
+        call()
+    assert str(caught.value).startswith(f"Interval.around [N4] needs {said}")
 
 
 def test_o3_primals_and_tangents_are_tuples() -> None:

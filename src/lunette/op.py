@@ -517,6 +517,7 @@ def request_at(
 
     with error_context(kind.name, d):
         check_tuple(primals, "primals")
+        check_rows(kind, primals)
         check_primals(kind, primals)
     return named_request(function, named, options, lead)
 
@@ -561,6 +562,13 @@ def check_tuple(values: Any, name: str) -> None:
     if not isinstance(values, tuple | list):
         got = f"{name} of type {type(values).__name__}"
         raise DTypeError("O3", f"{name} as a tuple of arrays", got, f"Write ({name[:-1]},).")
+
+
+def check_rows(kind: type[Op], primals: Sequence[Any]) -> None:
+    """Rule O3: a list of rows is an array, not a tuple of them; no array of windows has fewer than two axes."""
+    if isinstance(primals, list) and primals and is_sequence(primals[0]) and len(outline(primals[0])) < 2:
+        got = f"a list of {len(primals)} rows, which is one array"
+        raise DTypeError("O3", "primals as a tuple of arrays", got, f"Write ({kind.arrays[0]},).")
 
 
 def check_primals(kind: type[Op], primals: Sequence[Any]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from lunette.array import (
     by_specification,
 )
-from lunette.errors import ArgumentError, ShapeError, error_context, refuses
+from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, refuses
 from lunette.graph import check, draw, file
 from lunette.graph.nodes import Node, Nodes
 from lunette.graph.program import Program
@@ -59,6 +59,11 @@ class Graph(Nodes):
     def check(self) -> None:
         """Rules G1 to G5; passes and loaders call it on what they made."""
         check.check(self)
+
+    def __call__(self, *inputs: Any, **named: Any) -> NoReturn:
+        """Rule T6: a graph says what is to be computed, and computes nothing."""
+        hint = "graph.compile() gives a program to call, graph.eval(...) computes with exact numbers."
+        raise DTypeError("T6", "a function", "a graph", hint, who="Graph")
 
     def compile(self, *, debug: bool = False) -> Program:
         """The graph as a program that runs on compiled kernels."""
