@@ -77,6 +77,12 @@ def test_one_property(folder: Path, tmp_path: Path) -> None:
     assert "counterexample" in page
 
 
+def test_a_counterexample_has_no_certificate(folder: Path, tmp_path: Path) -> None:
+    where = ["--certificate", tmp_path / "c", "--counterexample", tmp_path / "x"]
+    done = lunette(folder / "net.json", folder / "bad.vnnlib", *where)
+    assert done.exit_code == 1 and "no certificate: only a proof has one, and the property is disproved" in done.output
+
+
 def test_a_file_in_the_place_of_another(folder: Path, tmp_path: Path) -> None:
     def said(*words: Any) -> str:
         done = CliRunner().invoke(app, [str(w) for w in words], env={"COLUMNS": "1000"})

@@ -52,9 +52,11 @@ class Graph(Nodes):
     def _repr_svg_(self) -> str:
         return self.to_svg()
 
-    def to_svg(self) -> str:
-        """A picture."""
-        return draw.to_svg(self)
+    def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
+        """A picture, which is written to `path` if that is given."""
+        from lunette.page import kept  # loaded by a picture
+
+        return kept(draw.to_svg(self), path)
 
     def check(self) -> None:
         """Rules G1 to G5; passes and loaders call it on what they made."""
