@@ -160,7 +160,7 @@ def test_lists_are_data() -> None:
     assert str(ln.explain("max_pool", [[1, 2], [3, 4]], kernel=2)) == str(
         ln.explain("max_pool", np.array([[1, 2], [3, 4]]), kernel=2)
     )
-    assert "y = 2.5" in str(ln.explain("max_pool", [1.5, 2.5], kernel=2))
+    assert "y = 5/2" in str(ln.explain("max_pool", [1.5, 2.5], kernel=2))
     assert "(4, 3)" in str(ln.explain("max_pool", [4, 3], kernel=2, stride=1))  # whole numbers are sizes
     with pytest.raises(ln.ShapeError, match=r"explain \[D1\] needs rows of one length; got \[\[1, 2\], \[3\]\]"):
         ln.explain("max_pool", [[1, 2], [3]], kernel=2)

@@ -366,9 +366,9 @@ def explain(op: Any, shape: Any, w: Any = None, *, at: Any = None, **arguments: 
 
     `op` is an operator's name or function, `shape` the spatial sizes of x (leading batch and channel axes are ignored
     where a tuple or `spatial` says how many axes are), `arguments` are the operator's; convolutions take `kernel` here,
-    or weights `w`, which tell its sizes. `at` is the one output cell to show. An array, or nested lists, in the place of
-    the shape are data: their numbers stand in the cells (of the first sample and channel), with the results, and who
-    gets which share of a cotangent.
+    or weights `w`, which tell its sizes. `at` is the one output cell to show. An array, or nested lists, in the place
+    of the shape are data: their numbers stand in the cells (of the first sample and channel), with the results, and
+    who gets which share of a cotangent.
 
     >>> import lunette as ln
     >>> print(ln.explain("avg_pool", (5,), kernel=3, stride=2, padding=1))
@@ -416,7 +416,10 @@ def _kernel_of(kind: type[Windowed], w: Any, options: dict[str, Any]) -> Shape:
 
 
 def _plane(data: Any, options: dict[str, Any]) -> tuple[Array, str]:
-    """One plane of an array, and which it is of several: where nothing says how many axes are space, all of up to three, else all but two."""
+    """One plane of an array, and which it is of several.
+
+    Where nothing says how many axes are space, all of up to three are, else all but two.
+    """
     try:
         cells = np.asarray(data)
     except ValueError as error:  # rows of several lengths
