@@ -31,6 +31,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE, SITE = ROOT / "build" / "site-source", ROOT / "build" / "site"
 HOSTED = re.compile(r"\]\((\.\./)*(src|tests|native|examples|CONTRIBUTING|CHANGELOG|README)[^)]*\)")
 """Links into the repository: the site has no such pages, and shows their text."""
+NOTEBOOK = re.compile(r"(\]\((?:\.\./)?notebooks/\w+)\.ipynb\)")
+"""Links to notebooks, which the repository has as they are written."""
 SECONDS = 120
 """That a cell of a notebook may take on a slow machine."""
 
@@ -59,7 +61,9 @@ def write(folder: Path) -> None:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         if page.suffix == ".md":
-            target.write_text(HOSTED.sub("]", page.read_text(encoding="utf-8")), encoding="utf-8")
+            text = HOSTED.sub("]", page.read_text(encoding="utf-8"))
+            # In the repository a notebook is what there is to open; here it is a page, as it ran.
+            target.write_text(NOTEBOOK.sub(r"\1.md)", text), encoding="utf-8")
         else:
             shutil.copy(page, target)
     pictures = folder / "pictures"
@@ -246,7 +250,7 @@ def gallery(pictures: Path) -> Iterator[str]:
         yield f"## {kind.name}\n"
         for name, told in drawn(kind, function):
             path = pictures / f"{kind.name}-{name}.svg"
-            path.write_text(told.to_svg(760), encoding="utf-8")
+            path.write_text(told.to_svg(width=760), encoding="utf-8")
             told.to_html(pictures / f"{kind.name}-{name}.html")
             yield f"![{name}](pictures/{path.name})\n\n{name.replace('_', ' ')}: [hover](pictures/{path.stem}.html)\n"
 

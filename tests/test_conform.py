@@ -345,6 +345,26 @@ def test_a_case_with_cells_shows_more_than_one_without(case: Case, answer: Calla
     assert weight(case) > weight(replace(case, shapes=((9, *case.shapes[0][1:]), *case.shapes[1:])))
 
 
+def test_kernels_shrink_together_with_padding_and_with_each_other() -> None:
+    def ignores(x: Array, kernel: Any, padding: Any, count_include_pad: bool = True) -> Array:
+        return np.asarray(ln.avg_pool(x, kernel, padding=padding))
+
+    def wants_more(x: Array, kernel: Any, stride: Any = None) -> Array:
+        y = np.asarray(ln.max_pool(x, kernel, stride=stride))
+        return y + 1 if kernel[1] == kernel[0] + 2 else y
+
+    options = {"kernel": (4,), "padding": ((3, 0),), "count_include_pad": False}
+    backend = Function("ignores", ignores, "avg_pool")
+    case = Case("avg_pool", ((1, 1, 5),), options)
+    smallest = shrink(worker.answer(backend, case), lambda c: worker.answer(backend, c))
+    assert smallest.failed
+    assert smallest.case.options == {"kernel": (2,), "padding": ((1, 0),), "count_include_pad": False}
+    backend = Function("wants more", wants_more, "max_pool")
+    case = Case("max_pool", ((1, 1, 4, 6),), {"kernel": (3, 5)})
+    smallest = shrink(worker.answer(backend, case), lambda c: worker.answer(backend, c))
+    assert smallest.failed and smallest.case.options == {"kernel": (1, 3)} and smallest.case.space == (1, 3)
+
+
 def test_a_case_without_cells_stays_if_that_is_the_mistake() -> None:
     def needs_samples(x: Array, kernel: Any, stride: Any = None) -> Array:
         return ln.max_pool(x, kernel, stride=stride) if x.size else x

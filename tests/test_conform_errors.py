@@ -56,7 +56,9 @@ def test_v4_an_operator_is_the_backends() -> None:
 
 
 def test_v5_a_function_can_be_found() -> None:
-    refused("V5", "a function squirt in math", "math:squirt", "max_pool")
+    refused(
+        "V5", "a function squirt in math; got nothing of that name. Did you mean sqrt\\?", "math:squirt", "max_pool"
+    )
 
 
 def test_v6_a_mode_is_the_backends() -> None:

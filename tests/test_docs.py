@@ -75,6 +75,12 @@ def test_links_lead_to_pages_that_exist(source: Path) -> None:
                 assert (page.parent / made).exists(), (page.relative_to(source), link)
 
 
+def test_links_lead_to_files_of_the_repository() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        for link in re.findall(r"\]\(((?:\.\./)*notebooks/[^)#\s]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), (page, link)
+
+
 def test_the_site_names_every_page_and_every_tutorial(source: Path) -> None:
     told = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = {str(p.relative_to(source)) for p in source.rglob("*.md")} - {

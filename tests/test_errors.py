@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import pickle
 import re
 from collections.abc import Callable, Iterator
@@ -25,7 +26,9 @@ import sympy
 import torch
 
 import lunette
+import lunette.jax as lj
 from lunette import DTypeError, LunetteError
+from lunette.errors import refuses
 
 ln: Any = lunette  # wrong types are the point of this file
 SOURCE = Path(lunette.__file__).parent
@@ -524,6 +527,114 @@ def test_o2_arguments_the_operator_has() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda: ln.avg_pool(X2, 2, strides=2),
+            "avg_pool (d=2) [O2] needs arguments among (x, kernel, stride, padding, dilation, ceil_mode, "
+            "count_include_pad, divisor, spatial, arithmetic); got an unknown strides. Did you mean stride?",
+        ),
+        (
+            lambda: ln.max_pool(X2, kernel_size=2),
+            "max_pool [O2] needs arguments among (x, kernel, stride, padding, dilation, ceil_mode, ties, "
+            "return_indices, spatial, arithmetic); got an unknown kernel_size and no kernel. Did you mean kernel?",
+        ),
+        (
+            lambda: ln.smooth_max_pool(X2, 2),
+            "smooth_max_pool [O2] needs arguments among (x, kernel, beta, stride, padding, dilation, ceil_mode, "
+            "count_include_pad, spatial, arithmetic); got no beta. Arrays come first, options are keywords.",
+        ),
+        (
+            lambda: ln.verify(None, None, None, timout=3),
+            "verify [O2] needs arguments among (f, box, property, timeout, method, semantics, seed, progress, "
+            "memory); got an unknown timout. Did you mean timeout?",
+        ),
+        (
+            lambda: ln.check(None, None, propety=1),
+            "check [O2] needs arguments among (f, certificate, property, box, semantics); "
+            "got an unknown propety. Did you mean property?",
+        ),
+        (
+            lambda: ln.Interval.around(X, epsilon=0.1),
+            "Interval.around [O2] needs arguments among (x, eps, clip); "
+            "got an unknown epsilon and no eps. Did you mean eps?",
+        ),
+        (
+            lambda: ln.from_onnx(),
+            "from_onnx [O2] needs arguments among (path_or_model, shapes); "
+            "got no path_or_model. Arrays come first, options are keywords.",
+        ),
+        (
+            lambda: ln.grad(abs, 0, False, 1, argnums=2),
+            "grad [O2] needs arguments among (f, argnums, has_aux); "
+            "got 4 arguments by position and argnums twice. Arrays come first, options are keywords.",
+        ),
+    ],
+)
+def test_o2_a_misspelt_keyword_is_refused_by_every_function(call: Callable[[], Any], text: str) -> None:
+    refused(call, ln.ArgumentError, text)
+
+
+def test_o2_of_functions_that_are_loaded_when_called() -> None:
+    with pytest.raises(ln.ArgumentError, match=r"conform \[O2\].*an unknown case. Did you mean cases\?"):
+        ln.conform("torch", case=3)
+    with pytest.raises(ln.ArgumentError, match=r"from_torch \[O2\].*an unknown weight. Did you mean weights\?"):
+        ln.from_torch(torch.nn.ReLU(), weight="inputs")
+    with pytest.raises(ln.ArgumentError, match=r"bounds \[O2\].*an unknown step. Did you mean steps\?"):
+        ln.bounds(abs, step=1)
+
+
+def test_a_type_error_inside_of_a_function_is_not_one_of_its_call() -> None:
+    @refuses
+    def broken(x: Any) -> Any:
+        return len(x)
+
+    with pytest.raises(TypeError, match="has no len"):
+        broken(1)
+
+
+def test_what_is_misspelt_is_no_parameter() -> None:
+    names = ["x", "w", "b", "stride", "padding", "dilation", "groups", "arithmetic"]
+    assert list(inspect.signature(ln.conv).parameters) == names
+    assert inspect.signature(ln.max_pool).parameters["kernel"].default is inspect.Parameter.empty
+
+
+def test_o3_a_list_of_rows_is_one_array() -> None:
+    refused(
+        lambda: ln.max_pool_vjp([[1.0, 2.0, 3.0, 4.0]], [[1.0, 2.0]], kernel=(2,)),
+        ln.DTypeError,
+        "max_pool (d=1) [O3] needs primals as a tuple of arrays; got a list of 1 rows, which is one array. Write (x,).",
+    )
+
+
+def test_w4_a_number_that_jax_traces() -> None:
+    refused(
+        lambda: jax.jit(lj.max_pool)(jnp.zeros((1, 1, 4, 4)), 2),
+        ln.DTypeError,
+        "max_pool (d=2) [W4] needs kernel in integers; got kernel=JitTracer(~int32[]) of type DynamicJaxprTracer. "
+        'Under jax.jit a number is traced unless it is static: jax.jit(f, static_argnames=("kernel",)).',
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: ln.Interval.around(X, 0.1, clip=(1, 0)), "clip as (least, greatest); got clip=(1, 0). As in clip="),
+        (lambda: ln.Interval.around(X, 0.1, clip=1), "clip as (least, greatest); got clip=1. As in clip=(0, 1)."),
+        (lambda: ln.Interval.around(X * np.nan, 0.1), "x without NaN; got x=nan at (0, 0, 0). No number is near it."),
+        (
+            lambda: ln.Interval.around(np.zeros(3, int), 1),
+            "x of floats or of exact numbers; got x of dtype int64. Pass x.astype(np.float64), or",
+        ),
+    ],
+)
+def test_n4_what_goes_around_a_point(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(LunetteError) as caught:
+        call()
+    assert str(caught.value).startswith(f"Interval.around [N4] needs {said}")
+
+
 def test_o3_primals_and_tangents_are_tuples() -> None:
     refused(
         lambda: ln.max_pool_jvp(X, (X,), kernel=(2,)),
@@ -949,7 +1060,7 @@ def test_nothing_else_is_raised() -> None:
                     "cannot",
                     "cannot_derive",
                     "missing",
-                    *("refuse", "refusal"),
+                    *("refuse", "refusal", "misspelt", "misfit"),
                     *("Unproven", "Refuted"),  # which ln.verify catches itself
                     "damaged",
                     "gone",
@@ -966,7 +1077,9 @@ def test_nothing_else_is_raised() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in ln.__all__ if n.endswith("pool") or n in ("conv", "conv_transpose")])
-@pytest.mark.parametrize("bad", ["dtype", "cell", "arithmetic", "flag", "option", "primals", "tangents", "cotangent"])
+@pytest.mark.parametrize(
+    "bad", ["dtype", "cell", "arithmetic", "flag", "keyword", "option", "primals", "tangents", "cotangent"]
+)
 def test_refusals_print_d(name: str, bad: str) -> None:
     x: Any = np.zeros((1, 2, 4, 4))
     options: dict[str, Any] = {}
@@ -983,6 +1096,7 @@ def test_refusals_print_d(name: str, bad: str) -> None:
         "cell": lambda: call([[[["a"]]]], *shared, **options),
         "arithmetic": lambda: call(x, *shared, **options, arithmetic="guess"),
         "flag": lambda: call(x, *shared, **options, **{"groups" if shared else "spatial": 1.5}),
+        "keyword": lambda: call(x, *shared, **options, colour="red"),
         "option": lambda: jvp((x, *shared), (x, *shared), **options, colour="red"),
         "primals": lambda: jvp((x, *shared, x, x), (x,), **options),
         "tangents": lambda: jvp((x, *shared), (x, *shared, x), **options),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -416,6 +416,25 @@ def test_t6_what_is_transformed_is_a_function() -> None:
         refused(partial(getattr(ln, name), 3), ln.DTypeError, f"{name} [T6] {said}")
     for name in ("vjp", "trace"):
         refused(partial(getattr(ln, name), 3, X), ln.DTypeError, f"{name} [T6] {said}")
+
+
+def test_t6_a_graph_is_no_function() -> None:
+    refused(
+        lambda: ln.trace(ln.relu, X)(X),
+        ln.DTypeError,
+        "Graph [T6] needs a function; got a graph. graph.compile() gives a program to call, graph.eval(...) computes "
+        "with exact numbers.",
+    )
+
+
+def test_a_dataclass_that_nobody_registered() -> None:
+    @dataclass
+    class Weights:
+        w: Any
+
+    for call in (ln.grad(lambda p: ln.sum(p.w)), ln.jit(lambda p: ln.sum(p.w))):
+        with pytest.raises(ln.DTypeError, match=r"jax.tree_util.register_dataclass\(Weights\), or pass a tuple or a"):
+            call(Weights(X))
 
 
 def test_g1_nodes_in_order() -> None:

@@ -80,7 +80,7 @@ def test_pictures_wrap_at_a_width_and_stay_small(width: int) -> None:
         ("conv", (48, 48), {"kernel": (47, 47), "dilation": 1}),
     ]
     for op, shape, options in wide:
-        svg = ln.explain(op, shape, **options).to_svg(width)
+        svg = ln.explain(op, shape, **options).to_svg(width=width)
         assert len(svg) < 200_000
         assert float(ET.fromstring(svg).attrib["width"]) <= max(width, 460)
 
@@ -154,3 +154,39 @@ def test_results_show_themselves_in_notebooks() -> None:
     assert verdict.count("<tr>") == 2 and ">proved<" in verdict
     for page in (stats, bounds, table, verdict, box._repr_html_()):
         ET.fromstring(f"<div>{page}</div>")
+
+
+def test_lists_are_data() -> None:
+    assert str(ln.explain("max_pool", [[1, 2], [3, 4]], kernel=2)) == str(
+        ln.explain("max_pool", np.array([[1, 2], [3, 4]]), kernel=2)
+    )
+    assert "y = 5/2" in str(ln.explain("max_pool", [1.5, 2.5], kernel=2))
+    assert "(4, 3)" in str(ln.explain("max_pool", [4, 3], kernel=2, stride=1))  # whole numbers are sizes
+    with pytest.raises(ln.ShapeError, match=r"explain \[D1\] needs rows of one length; got \[\[1, 2\], \[3\]\]"):
+        ln.explain("max_pool", [[1, 2], [3]], kernel=2)
+
+
+def test_the_plane_that_is_shown_is_named() -> None:
+    found = ln.explain("max_pool", np.ones((1, 2, 4, 4)), kernel=2)
+    words = "x[0, 0] of shape (1, 2, 4, 4)"
+    assert words in str(found) and words in found.to_svg() and words in found.to_html()
+    assert "x[0" not in str(ln.explain("max_pool", np.ones((1, 1, 4, 4)), kernel=2))
+
+
+def test_a_convolution_is_explained_by_its_weights() -> None:
+    found = ln.explain("conv", np.ones((1, 1, 5, 5)), np.ones((2, 1, 3, 2)), stride=2)
+    assert str(found) == str(ln.explain("conv", np.ones((1, 1, 5, 5)), kernel=(3, 2), stride=2))
+    with pytest.raises(
+        ln.ArgumentError, match=r"max_pool \[O2\] needs the kernel of a convolution.*got w of shape \(\)"
+    ):
+        ln.explain("max_pool", (4, 4), 2)
+
+
+def test_roots_of_whole_numbers() -> None:
+    assert "y = 5;" in str(ln.explain("lp_pool", np.array([3, 4]), kernel=2, p=2))
+
+
+def test_pictures_are_written_where_they_are_told(tmp_path: Path) -> None:
+    for shown in (ln.explain("max_pool", (4,), kernel=2), ln.trace(ln.relu, np.ones(3))):
+        path = tmp_path / "new" / "folder" / f"{type(shown).__name__}.svg"
+        assert shown.to_svg(path) == path.read_text(encoding="utf-8") == shown.to_svg()

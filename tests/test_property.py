@@ -174,6 +174,20 @@ def test_formulas(formula: str, bad: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (text("(<= Y_0 1e99999)"), "exponents between -400 and 400; got '1e99999'"),
+        (text("(>= X_0 2)"), "got bounds of X_0 that exclude each other"),
+        (text("(or (and (>= X_1 2) (<= Y_0 0)) (>= X_1 3))"), "got bounds of X_1 that exclude each other"),
+    ],
+)
+def test_refusals_name_the_cause(content: str, words: str) -> None:
+    with pytest.raises(ln.ArgumentError) as refused:
+        ln.Property.parse(content)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("content", "rule"),
     [
         ("", "PN6"),

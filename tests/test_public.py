@@ -81,7 +81,7 @@ def test_operators_share_their_arguments() -> None:
 
 ORDER = [
     "later",
-    "core elsewhere errors version workers",
+    "core elsewhere errors files version workers",
     "rules window",
     "number",
     "outward taps",

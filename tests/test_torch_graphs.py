@@ -216,6 +216,10 @@ def test_what_is_no_module_and_no_example() -> None:
     refused: list[tuple[Any, str]] = [
         (lambda: ln.from_torch(F.relu, torch.ones(1)), "FT4.*a torch.nn.Module"),
         (lambda: ln.from_torch(module, torch.ones(1).half()), r"FT4.*got examples\[0\] as torch.float16 on cpu"),
+        (
+            lambda: ln.from_torch(torch.nn.ReLU().eval()),
+            "FT4.*an example of every input; got none. It tells shapes and dtype",
+        ),
         (lambda: ln.from_torch(module, 3), r"FT4.*got examples\[0\] as 3"),
         (lambda: ln.from_torch(module, torch.ones(1), weights="some"), "FT5.*got weights='some'"),
         (lambda: ln.from_torch(Calls(lambda x: x if x.sum() > 0 else -x).eval(), torch.ones(1)), "FT6"),

@@ -60,12 +60,26 @@ def test_modules_have_torchs_habits(name: str) -> None:
 
 def test_options_are_attributes_and_wrong_ones_are_refused() -> None:
     assert lt.MaxPool(3, stride=2).stride == 2 and lt.MaxPool(3).ceil_mode is False
-    with pytest.raises(TypeError, match="stide"):
+    with pytest.raises(ln.ArgumentError, match="stide"):
         lt.MaxPool(3, stide=2)
     with pytest.raises(AttributeError):
         _ = lt.MaxPool(3).stide
     with pytest.raises(ln.ShapeError, match=r"Conv \[TB3\] needs kernel as a tuple, or spatial=; got kernel=3"):
         lt.Conv(3, 4, 3)
+
+
+def test_what_is_misspelt_is_named() -> None:
+    x = torch.zeros(1, 1, 4, 4)
+    with pytest.raises(ln.ArgumentError, match=r"MaxPool \[O2\].*got an unknown strid. Did you mean stride\?"):
+        lt.MaxPool(2, strid=2)
+    with pytest.raises(ln.ArgumentError, match=r"Conv \[O2\].*got an unknown dilatoin. Did you mean dilation\?"):
+        lt.Conv(1, 1, (2, 2), dilatoin=2)
+    with pytest.raises(ln.ArgumentError, match=r"max_pool \[O2\].*no kernel. Did you mean kernel\?"):
+        lt.max_pool(x, kernel_size=2)
+    with pytest.raises(ln.ArgumentError, match=r"avg_pool \(d=2\) \[O2\].*unknown strides. Did you mean stride\?"):
+        lt.avg_pool(x, 2, strides=2)
+    with pytest.raises(ln.ArgumentError, match=r"smooth_max_pool \[O2\].*got no beta"):
+        lt.smooth_max_pool(x, 2)
 
 
 def test_a_convolution_loads_torchs_weights() -> None:

@@ -77,6 +77,41 @@ def test_one_property(folder: Path, tmp_path: Path) -> None:
     assert "counterexample" in page
 
 
+def test_a_counterexample_has_no_certificate(folder: Path, tmp_path: Path) -> None:
+    where = ["--certificate", tmp_path / "c", "--counterexample", tmp_path / "x"]
+    done = lunette(folder / "net.json", folder / "bad.vnnlib", *where)
+    assert done.exit_code == 1 and "no certificate: only a proof has one, and the property is disproved" in done.output
+
+
+def test_a_file_in_the_place_of_another(folder: Path, tmp_path: Path) -> None:
+    def said(*words: Any) -> str:
+        done = CliRunner().invoke(app, [str(w) for w in words], env={"COLUMNS": "1000"})
+        assert done.exit_code == 2, done.output
+        return " ".join(done.output.replace("│", " ").split())
+
+    spec, model = folder / "good.vnnlib", folder / "nets" / "net.onnx"
+    order = "On the command line the network comes first, then the property or the certificate."
+    weights = tmp_path / "net.pt"
+    weights.write_bytes(b"PK\x03\x04\xff")
+    swapped = said("verify", spec, model)
+    assert "needs a graph that graph.save wrote; got good.vnnlib, a property in VNNLIB. ln.Prop" in swapped
+    assert order in swapped
+    assert "got net.pt, a file of torch. Load it in torch, then ln.from_torch(" in said("verify", weights, spec)
+    twice = said("verify", model, model)
+    assert (
+        f"needs a property, .vnnlib or .vnnlib.gz; got net.onnx, a model of ONNX. ln.from_onnx reads it. {order}"
+        in twice
+    )
+    centre = said("bounds", model, "--center", model, "--radius", 0.1)
+    assert "an array in a .npy file (np.save) is expected; got net.onnx, a model of ONNX" in centre
+    certificate = tmp_path / "c.cert"
+    head = '"format": "lunette certificate", "version": 1'
+    for content, got in ((f"{{{head}}}", "a file without 'cases'"), ('{"format": "other"}', "'another format'")):
+        certificate.write_text(content)
+        with pytest.raises(ln.CertificateError, match=f"got {got}\\. It was not written by"):
+            ln.Certificate.load(certificate)
+
+
 def test_folders_of_results_are_made(folder: Path, tmp_path: Path) -> None:
     """A proof is not lost for want of a place to put it; and the checker says which statement it is of."""
     for semantics in ("real", "float"):

@@ -24,6 +24,7 @@ from lunette.errors import DTypeError as DTypeError
 from lunette.errors import LunetteError as LunetteError
 from lunette.errors import ShapeError as ShapeError
 from lunette.errors import UndecidedError as UndecidedError
+from lunette.errors import refuses as _refuses
 from lunette.number import Dual as Dual
 from lunette.number import Interval as Interval
 from lunette.ops import adaptive_avg_pool as adaptive_avg_pool
@@ -146,6 +147,7 @@ def _loaded(name: str) -> _typing.Callable[..., _typing.Any]:
 _ARITHMETIC.update({name: _loaded(name) for name in ("rounded", "interval") if name not in _ARITHMETIC})
 
 
+@_refuses
 def from_torch(
     module: _typing.Any, *examples: _typing.Any, weights: str = "constants", train: bool = False
 ) -> _typing.Any:

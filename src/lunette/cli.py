@@ -148,7 +148,7 @@ def explain(
         raise
     out.print(str(explanation), highlight=False, markup=False, soft_wrap=True)
     if svg is not None:
-        svg.write_text(explanation.to_svg())
+        explanation.to_svg(svg)
         out.print(f"wrote {svg}", soft_wrap=True)
     if html is not None:
         explanation.to_html(html)
@@ -368,7 +368,7 @@ def draw(
     _check_svg(output, "--output")
     graph = read_graph(file, shape)
     target = output or stem_of(file).with_suffix(".svg")
-    target.write_text(graph.to_svg(), encoding="utf-8")
+    graph.to_svg(target)
     out.print(f"wrote {target}: {graph!r}", soft_wrap=True, highlight=False, markup=False)
 
 

@@ -6,11 +6,15 @@ available as attributes, so that tools can sort refusals by rule without reading
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 
 class LunetteError(Exception):
@@ -72,11 +76,63 @@ def meant(given: object, known: Iterable[str], otherwise: str) -> str:
 
     >>> meant("stide", ("stride", "padding"), "Options are keywords.")
     'Did you mean stride?'
+    >>> meant("kernel_size", ("stride", "kernel"), "Options are keywords.")
+    'Did you mean kernel?'
     """
     from difflib import get_close_matches  # loaded by a misspelling
 
-    close = get_close_matches(given, list(known), 1, 0.75) if isinstance(given, str) else []
+    if not isinstance(given, str):
+        return otherwise
+    names = list(known)
+    close = get_close_matches(given, names, 1, 0.75)
+    close += [n for n in names if min(len(n), len(given)) > 2 and (given.startswith(n) or n.startswith(given))]
     return f"Did you mean {close[0]}?" if close else otherwise
+
+
+def misspelt(
+    who: str, parameters: Mapping[str, Any], wrong: Sequence[str], unknown: str | None, d: int | None = None
+) -> ArgumentError:
+    """Rule O2: what says that a call has other arguments than the function has parameters."""
+    need, got = f"arguments among ({', '.join(parameters)})", " and ".join(wrong)
+    hint = meant(unknown, parameters, "Arrays come first, options are keywords.")
+    return ArgumentError("O2", need, got, hint, who=who, d=d)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def refuses(function: F) -> F:
+    """Decorate a function that takes its time: a call that does not fit its parameters is refused by rule O2."""
+
+    @wraps(function)
+    def called(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except TypeError as error:
+            entered = error.__traceback__ is None or error.__traceback__.tb_next is not None
+            if entered:
+                raise
+        from inspect import signature  # loaded by a misspelling
+
+        raise misfit(function.__qualname__, signature(function), arguments, named) from None
+
+    return called  # type: ignore[return-value]
+
+
+def misfit(who: str, signature: Signature, arguments: Sequence[Any], named: Mapping[str, Any]) -> ArgumentError:
+    """Rule O2 for a call that Python refused."""
+    parameters = signature.parameters
+    several = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+    places = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    placed, unknown = places[: len(arguments)], [n for n in named if n not in parameters]
+    wrong = [f"{len(arguments)} arguments by position"] if len(arguments) > len(places) and not several else []
+    wrong += [f"{n} twice" for n in placed if n in named]
+    wrong += [f"an unknown {n}" for n in unknown]
+    needed = [
+        n for n, p in parameters.items() if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    wrong += [f"no {n}" for n in needed if n not in (*placed, *named)]
+    return misspelt(who, parameters, wrong, next(iter(unknown), None))
 
 
 class error_context:  # noqa: N801 (used as a verb: with error_context("conv", d))

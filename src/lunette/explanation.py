@@ -14,10 +14,10 @@ import numpy as np
 
 from lunette import spec
 from lunette.array import lookup, resolve_named
-from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, shown
+from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, refuses, shown
 from lunette.number import Array
-from lunette.ops import Windowed
-from lunette.page import Page, Section, page, written
+from lunette.ops import LpPool, Windowed
+from lunette.page import Page, Section, kept, page, written
 from lunette.pictures import MEANINGS, OVERHANG, PADDING, READ, STYLE, UNREAD, Cell, Panel, grids, short, svg
 from lunette.window import Axis, Geometry, Shape, Window, axes_told, integer, is_sequence, taps
 
@@ -110,6 +110,8 @@ class Values:
     y: Array | None
     name: str
     options: dict[str, Any]
+    plane: str = ""
+    """Which plane of more data than one it is."""
 
     def shares(self, o: Shape) -> list[tuple[Shape, Any]]:
         """The input cells that get a share of the cotangent of output cell o: the VJP of the specification, exactly."""
@@ -155,8 +157,13 @@ class Explanation:
 
     __repr__ = __str__
 
+    @property
+    def _plane(self) -> str:
+        """Which plane of the data is shown, as the end of a title, if there are more."""
+        return f"; {self.values.plane}" if self.values is not None and self.values.plane else ""
+
     def _lines(self) -> Iterator[str]:
-        yield f"{self.op.name} (d={self.window.d}): space {self.space} -> {self.out}"
+        yield f"{self.op.name} (d={self.window.d}): space {self.space} -> {self.out}{self._plane}"
         yield "  ".join(f"{mark} {meaning}" for mark, meaning in MEANINGS.items())
         for at, strip in enumerate(self.strips):
             yield ""
@@ -222,15 +229,16 @@ class Explanation:
 
     # ---- picture
 
-    def to_svg(self, width: int = 1140) -> str:
+    def to_svg(self, path: str | Path | None = None, *, width: int = 1140) -> str:
         """A picture that needs nothing but a viewer: every window of a plane, or of each axis, in its own panel.
 
+        It is written to `path` if that is given.
         Panels wrap at the width, in pixels; with data, cells have numbers in them as long as these can be read. It
         weighs less than 200 KB, whatever the size: the title says how many windows fit.
         """
         note = "" if self.window.d in (1, 2) else NOTE.format(d=self.window.d)
-        title = f"{self.op.name}: {self.space} -> {self.out}"
-        return svg(title, note, self._panels(), integer("width", width), MOST_PANELS)
+        title = f"{self.op.name}: {self.space} -> {self.out}{self._plane}"
+        return kept(svg(title, note, self._panels(), integer("width", width), MOST_PANELS), path)
 
     def _repr_svg_(self) -> str:
         return self.to_svg()
@@ -322,7 +330,9 @@ class Explanation:
             [[(place(o) if place(o) in told else "", result(o)) for o in row] for row in grid(outs)],
             told,
         )
-        intro = f"space {self.space} -> {self.out}; blue cells are read, amber is padding, red is overhang."
+        intro = (
+            f"space {self.space} -> {self.out}{self._plane}; blue cells are read, amber is padding, red is overhang."
+        )
         if rest:
             intro += f" Axes 0 and 1 are shown, at output {rest} and input {inside} of the others."
         title = "Hover over an output cell" if self.at is None else f"Output cell {_at(self.at)}"
@@ -350,13 +360,15 @@ def _both(a: str, b: str) -> str:
     return max(a, b, key=[READ, PADDING, OVERHANG, UNREAD].index)
 
 
-def explain(op: Any, shape: Any, *, at: Any = None, **arguments: Any) -> Explanation:
+@refuses
+def explain(op: Any, shape: Any, w: Any = None, *, at: Any = None, **arguments: Any) -> Explanation:
     """Which input cells every output cell reads, which are padding, which overhang, and the divisor.
 
     `op` is an operator's name or function, `shape` the spatial sizes of x (leading batch and channel axes are ignored
-    where a tuple or `spatial` says how many axes are), `arguments` are the operator's; convolutions take `kernel` here.
-    `at` is the one output cell to show. An array in the place of the shape is data: its numbers stand in the cells (of
-    the first sample and channel), with the results, and who gets which share of a cotangent.
+    where a tuple or `spatial` says how many axes are), `arguments` are the operator's; convolutions take `kernel` here,
+    or weights `w`, which tell its sizes. `at` is the one output cell to show. An array, or nested lists, in the place
+    of the shape are data: their numbers stand in the cells (of the first sample and channel), with the results, and
+    who gets which share of a cotangent.
 
     >>> import lunette as ln
     >>> print(ln.explain("avg_pool", (5,), kernel=3, stride=2, padding=1))
@@ -379,15 +391,39 @@ def explain(op: Any, shape: Any, *, at: Any = None, **arguments: Any) -> Explana
       o=0    ■ ■ ■ ·   reads 0, 1, 2; y = 7; of g gets 1: 1/2, 2: 1/2
     """
     with error_context("explain"):
-        x = None if not hasattr(shape, "shape") or not hasattr(shape, "dtype") else _plane(shape, arguments)
+        if w is not None:
+            arguments = {**arguments, "kernel": _kernel_of(lookup(op)[1], w, arguments)}
+        x, plane = _plane(shape, arguments) if _is_data(shape) else (None, "")
         found = _explained(op, shape if x is None else x.shape, dict(arguments))
-        values = None if x is None else _values(found, x, lookup(op)[1], arguments)
+        values = None if x is None else replace(_values(found, x, lookup(op)[1], arguments), plane=plane)
         return replace(found, at=None if at is None else _one_cell(at, found.out), values=values)
 
 
-def _plane(data: Any, options: dict[str, Any]) -> Array:
-    """One plane of an array: where nothing says how many axes are space, all of up to three, else all but two."""
-    cells = np.asarray(data)
+def _is_data(given: Any) -> bool:
+    """An array, nested lists, or a list of floats; a list of whole numbers is a shape."""
+    listed = isinstance(given, list | tuple) and any(isinstance(v, float) or is_sequence(v) for v in given)
+    return listed or (hasattr(given, "shape") and hasattr(given, "dtype"))
+
+
+def _kernel_of(kind: type[Windowed], w: Any, options: dict[str, Any]) -> Shape:
+    """The sizes of a kernel, by weights."""
+    shape = np.shape(w)
+    if not kind.weighted or "kernel" in options or len(shape) < 3:
+        got = f"w of shape {shape}" + (" and a kernel" if "kernel" in options else "")
+        hint = "Weights are (out, in, *kernel), of a convolution; options are keywords."
+        raise ArgumentError("O2", "the kernel of a convolution, or its weights", got, hint, who=kind.name)
+    return tuple(shape[2:])
+
+
+def _plane(data: Any, options: dict[str, Any]) -> tuple[Array, str]:
+    """One plane of an array, and which it is of several.
+
+    Where nothing says how many axes are space, all of up to three are, else all but two.
+    """
+    try:
+        cells = np.asarray(data)
+    except ValueError as error:  # rows of several lengths
+        raise ShapeError("D1", "rows of one length", shown(data), "Or pass a shape.") from error
     if cells.dtype.kind not in "fiuO" or not cells.ndim:
         raise DTypeError("D1", "an array of real numbers", f"dtype {cells.dtype}", "Or pass a shape.")
     said = is_sequence(options.get("kernel", options.get("output_size"))) or options.get("spatial") is not None
@@ -395,16 +431,26 @@ def _plane(data: Any, options: dict[str, Any]) -> Array:
     lead = cells.ndim - d
     if lead < 0 or 0 in cells.shape[:lead]:
         raise ShapeError("W3", f"{d} spatial axes with cells", f"shape {cells.shape}", "Pass one plane.")
-    return np.asarray(cells[(0,) * lead])
+    first = (0,) * lead
+    plane = f"x[{', '.join(map(str, first))}] of shape {cells.shape}" if prod(cells.shape[:lead]) > 1 else ""
+    return np.asarray(cells[first]), plane
 
 
 def _values(found: Explanation, x: Array, kind: type[Windowed], options: dict[str, Any]) -> Values:
     """Exactly, where the operator is rational; the result of a convolution is a matter of its weights."""
     finite = x.dtype == object or x.dtype.kind in "iu" or bool(np.isfinite(x).all())
-    exact = kind.needs != "exp" and finite
+    exact = kind.needs != "exp" and finite and not issubclass(kind, LpPool)  # which has roots
 
     def number(v: Any) -> Any:
-        return v if x.dtype == object else int(v) if x.dtype.kind in "iu" else Fraction(float(v)) if exact else float(v)
+        return (
+            v
+            if x.dtype == object
+            else int(v)
+            if x.dtype.kind in "iu" and exact
+            else Fraction(float(v))
+            if exact
+            else float(v)
+        )
 
     cells = np.empty(x.shape, object)
     for at in np.ndindex(*x.shape):

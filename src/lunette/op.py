@@ -26,18 +26,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import numpy as np
 
 from lunette import relaxing
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, meant, shown
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, misspelt, shown
 from lunette.number import Array, Interval
 from lunette.rules import Interpretation, missing, tells, untold
 from lunette.window import Shape, is_sequence
 
 Arrays = Sequence[Array | None]
 Shapes = Sequence[Shape | None]
+F = TypeVar("F", bound=Callable[..., Any])
+ABSENT: Any = object()
+"""In the place of an argument that a function cannot do without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,6 +451,21 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
     return inspect.signature(function).parameters
 
 
+def spelled(function: F) -> F:
+    """Decorate a public function that takes what is misspelt, and goes without what is absent, to refuse it by rule O2.
+
+    Its signature is without these. A call that is right costs nothing more, which a wrapper around the function would.
+    """
+    told = inspect.signature(function)
+    known = [
+        p.replace(default=p.empty) if p.default is ABSENT else p
+        for p in told.parameters.values()
+        if p.kind is not p.VAR_KEYWORD
+    ]
+    function.__signature__ = told.replace(parameters=known)  # type: ignore[attr-defined]
+    return function
+
+
 def request(
     function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any], lead: int = 2
 ) -> Request:
@@ -465,7 +483,7 @@ def named_request(
 ) -> Request:
     """Rule O2: every argument is one the function has, given once, and none is missing."""
     parameters = parameters_of(function)
-    given = {**operands, **options}
+    given = {n: v for n, v in {**operands, **options}.items() if v is not ABSENT}
     x, *_ = parameters
     wrong = [f"{len(operands) + len(extra)} arguments by position"] if extra else []
     wrong += [f"{n} twice" for n in operands if n in options]
@@ -477,14 +495,8 @@ def named_request(
     asked = replace(asked, operands=(given.get(x), *asked.operands[1:]))
     if wrong or missing:
         unknown = next((n for n in given if n not in parameters), None)
-        raise ArgumentError(
-            "O2",
-            f"arguments among ({', '.join(parameters)})",
-            " and ".join(wrong + missing),
-            meant(unknown, parameters, "Arrays come first, options are keywords."),
-            who=function.__name__,
-            d=None if missing else known_rank(asked.kind, map(outline, asked.operands), lead, asked.options),
-        )
+        d = None if missing else known_rank(asked.kind, map(outline, asked.operands), lead, asked.options)
+        raise misspelt(function.__name__, parameters, wrong + missing, unknown, d)
     return asked
 
 
@@ -505,6 +517,7 @@ def request_at(
 
     with error_context(kind.name, d):
         check_tuple(primals, "primals")
+        check_rows(kind, primals)
         check_primals(kind, primals)
     return named_request(function, named, options, lead)
 
@@ -549,6 +562,13 @@ def check_tuple(values: Any, name: str) -> None:
     if not isinstance(values, tuple | list):
         got = f"{name} of type {type(values).__name__}"
         raise DTypeError("O3", f"{name} as a tuple of arrays", got, f"Write ({name[:-1]},).")
+
+
+def check_rows(kind: type[Op], primals: Sequence[Any]) -> None:
+    """Rule O3: a list of rows is an array, not a tuple of them; no array of windows has fewer than two axes."""
+    if isinstance(primals, list) and primals and is_sequence(primals[0]) and len(outline(primals[0])) < 2:
+        got = f"a list of {len(primals)} rows, which is one array"
+        raise DTypeError("O3", "primals as a tuple of arrays", got, f"Write ({kind.arrays[0]},).")
 
 
 def check_primals(kind: type[Op], primals: Sequence[Any]) -> None:

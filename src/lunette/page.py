@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -79,9 +80,15 @@ class Page(str):
 
 def written(text: str, path: str | Path | None) -> Page:
     """What a method `to_html` gives: the page, which is in a file, too, if a path says where."""
+    return Page(kept(text, path))
+
+
+def kept(text: str, path: str | os.PathLike[str] | None) -> str:
+    """A text, which is in a file, too, if a path says where; folders that are missing are made."""
     if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text, encoding="utf-8")
-    return Page(text)
+    return text
 
 
 @dataclass(frozen=True, slots=True)

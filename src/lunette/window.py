@@ -450,6 +450,12 @@ def first_multiple(a: int, modulus: int, low: int, high: int) -> int | None:
 # ---- at the door: what users write
 
 
+def _hint_of_integers(name: str, value: object) -> str:
+    if type(value).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        return f'Under jax.jit a number is traced unless it is static: jax.jit(f, static_argnames=("{name}",)).'
+    return "Pass an int: bools and floats are none."
+
+
 def integer(name: str, value: object) -> int:
     """An integer, as the user wrote it: anything with __index__ but bool."""
     try:
@@ -461,7 +467,7 @@ def integer(name: str, value: object) -> int:
             "W4",
             f"{name} in integers",
             f"{name}={shown(value)} of type {type(value).__name__}",
-            "Pass an int: bools and floats are none.",
+            _hint_of_integers(name, value),
         ) from error
     if not -(2**63) <= number < 2**63:
         raise ArgumentError(

@@ -28,7 +28,7 @@ from lunette.certificate import check as checker
 from lunette.certificate.format import write
 from lunette.certificate.produce import bounds_case, box_of, network_of, region_of, tightened
 from lunette.certificate.vnnlib import claims_of, nearest, proves
-from lunette.errors import ArgumentError, LunetteError, error_context, shown
+from lunette.errors import ArgumentError, LunetteError, error_context, refuses, shown
 from lunette.graph.graph import Graph
 from lunette.graph.jit import trace
 from lunette.graph.program import Program
@@ -68,7 +68,8 @@ class Certificate:
             return Statement(str(content["graph"]), str(content["semantics"]), str(content["producer"]), cases)
         except Exception as error:  # a file can be damaged in more ways than there are exceptions
             hint = "It was not written by b.certificate() or ln.verify, or was damaged."
-            raise CertificateError("CE1", "a certificate of version 1", shown(str(error)), hint) from error
+            got = f"a file without {error}" if isinstance(error, KeyError) else shown(str(error) or "another format")
+            raise CertificateError("CE1", "a certificate of version 1", got, hint) from error
 
     @property
     def lo(self) -> Array:
@@ -152,6 +153,7 @@ class Checked:
         return self.ok
 
 
+@refuses
 def check(f: Any, certificate: Any, property: Any = None, box: Any = None, semantics: str | None = None) -> Checked:
     """Replay a certificate in exact integers, and compare what it proves with what is asked.
 

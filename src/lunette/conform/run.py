@@ -26,7 +26,7 @@ from lunette.conform.generate import plan as planned
 from lunette.conform.journal import Journal
 from lunette.conform.known import read
 from lunette.conform.result import Batch, BatchResult, Report
-from lunette.errors import ArgumentError, shown
+from lunette.errors import ArgumentError, refuses, shown
 from lunette.workers import as_they_come
 
 # ---- plan
@@ -137,6 +137,7 @@ def run(
 # ---- the front door
 
 
+@refuses
 def conform(
     target: str | Callable[..., Any],
     op: str | None = None,

@@ -113,6 +113,7 @@ def simpler(case: Case) -> Iterator[Case]:
     yield from _fewer(case)
     yield from _options(case)
     yield from _smaller(case)
+    yield from _together(case)
 
 
 def _plainer(case: Case) -> Iterator[Case]:
@@ -232,6 +233,23 @@ def _smaller(case: Case) -> Iterator[Case]:
             for pair in dict.fromkeys(((0, 0), (lo, 0), (0, hi), (lo - 1, hi - 1), (lo - 1, hi), (lo, hi - 1))):
                 if min(pair) >= 0 and pair != (lo, hi):
                     yield replace(case, options={**case.options, "padding": (*pads[:axis], pair, *pads[axis + 1 :])})
+
+
+def _together(case: Case) -> Iterator[Case]:
+    """Smaller kernels of pools with what goes along: padding, which they must exceed, or those of other axes."""
+    kernel, pads = case.options.get("kernel"), case.options.get("padding")
+    if not isinstance(kernel, tuple):
+        return
+    if isinstance(pads, tuple):
+        for axis, k in enumerate(kernel):
+            for m in _below(k):
+                pair = tuple(min(n, max(n - k + m, 0)) for n in pads[axis])
+                less = {"kernel": (*kernel[:axis], m, *kernel[axis + 1 :])}
+                yield replace(
+                    case, options={**case.options, **less, "padding": (*pads[:axis], pair, *pads[axis + 1 :])}
+                )
+    if len(kernel) > 1 and min(kernel) > 1:
+        yield replace(case, options={**case.options, "kernel": tuple(k - 1 for k in kernel)})
 
 
 def _below(n: int, least: int = 1) -> list[int]:

@@ -22,7 +22,7 @@ from lunette.dialects.tensorflow import Keras, TensorFlow
 from lunette.dialects.torch import Torch
 from lunette.dialects.tosa import Tosa
 from lunette.dialects.webnn import WebNN
-from lunette.errors import ArgumentError, meant, shown
+from lunette.errors import ArgumentError, meant, refuses, shown
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
     d.name: d
@@ -49,6 +49,7 @@ def dialect(name: str) -> Dialect:
     return DIALECTS[name]
 
 
+@refuses
 def diff(first: str, second: str, op: str | None = None, *, largest: int = 5) -> Differences:
     """Every class of configurations on which two dialects differ if arguments are copied word by word.
 

@@ -10,7 +10,7 @@ A value that is being differentiated is a tracer: it keeps the tangent beside it
 | T3   | grad and value_and_grad need a result without axes; with has_aux, (value, aux)  |
 | T4   | argnums name arguments of the function, each once                               |
 | T5   | a cotangent has the structure and shapes of the result                          |
-| T6   | what is transformed is a function                                               |
+| T6   | what is transformed, or called, is a function                                   |
 
 Results are fresh: nobody else holds their memory. A pullback, when it is called, reads arguments and result again.
 Derivatives are computed in the arithmetic of the value, operator by operator.
@@ -25,7 +25,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from lunette.array import FLOAT, Recorder, from_numpy, recorder_of, to_numpy
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, shown, sign
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, refuses, shown, sign
+from lunette.graph import trees
 from lunette.graph.nodes import Var
 from lunette.graph.tracer import Tracer, alike, flat, fresh, kind_and_size, point, shaped
 from lunette.graph.value import Value, levels
@@ -141,7 +142,11 @@ def checked(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "iub":
         got = f"an array of dtype {value.dtype}"
         raise DTypeError("T2", "float arrays to differentiate", got, "Whole numbers have no derivative: use argnums.")
-    array = to_numpy(value, "x").array
+    try:
+        array = to_numpy(value, "x").array
+    except LunetteError as error:
+        error.hint = trees.hint_of(value, error.hint)
+        raise
     return array if array.dtype == OBJECT else value
 
 
@@ -303,6 +308,7 @@ def _recorded(
     return shaped(out, values)[0], pull, aux
 
 
+@refuses
 def value_and_grad(
     f: Callable[P, R], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[P, tuple[R, Any]]:
@@ -352,6 +358,7 @@ def _argument(number: Any, size: int) -> int:
     return at % size
 
 
+@refuses
 def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The function that gives the gradient of f, which has a result without axes; with `has_aux`, (gradient, aux).
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.errors import ArgumentError, error_context, shown
+from lunette.files import kind_of
 from lunette.graph.check import check
 from lunette.graph.nodes import Nodes
 from lunette.graph.text import G, named_constants, read, write
@@ -44,6 +45,9 @@ def load(path: str | os.PathLike[str], graph: G) -> G:
         try:
             content: Any = json.loads(where.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
+            kind = kind_of(where)
+            if kind is not None and where.suffix != ".json":
+                raise ArgumentError("G8", "a graph that graph.save wrote", *kind) from error
             raise damaged("JSON", f"{where.name}: {shown(str(error))}") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise damaged(f'format "{FORMAT}"', f"{where.name}: {shown(_some(content, 'format'))}")

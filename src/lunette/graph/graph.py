@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from lunette.array import (
     by_specification,
 )
-from lunette.errors import ArgumentError, ShapeError, error_context
+from lunette.errors import ArgumentError, DTypeError, ShapeError, error_context, refuses
 from lunette.graph import check, draw, file
 from lunette.graph.nodes import Node, Nodes
 from lunette.graph.program import Program
@@ -52,13 +52,20 @@ class Graph(Nodes):
     def _repr_svg_(self) -> str:
         return self.to_svg()
 
-    def to_svg(self) -> str:
-        """A picture."""
-        return draw.to_svg(self)
+    def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
+        """A picture, which is written to `path` if that is given."""
+        from lunette.page import kept  # loaded by a picture
+
+        return kept(draw.to_svg(self), path)
 
     def check(self) -> None:
         """Rules G1 to G5; passes and loaders call it on what they made."""
         check.check(self)
+
+    def __call__(self, *inputs: Any, **named: Any) -> NoReturn:
+        """Rule T6: a graph says what is to be computed, and computes nothing."""
+        hint = "graph.compile() gives a program to call, graph.eval(...) computes with exact numbers."
+        raise DTypeError("T6", "a function", "a graph", hint, who="Graph")
 
     def compile(self, *, debug: bool = False) -> Program:
         """The graph as a program that runs on compiled kernels."""
@@ -110,6 +117,7 @@ class Graph(Nodes):
         return results[0] if len(results) == 1 else tuple(results)
 
 
+@refuses
 def load(path: str | os.PathLike[str]) -> Graph:
     """The graph that `save` wrote; a file that was damaged, or is none of ours, is refused."""
     return file.load(path, Graph())

@@ -98,7 +98,7 @@ def _key(value: Any) -> Any:
     if type(value) in (int, float, bool, str):
         return marshal.dumps(value, 2)
     if not isinstance(value, Number | str | bytes | np.generic):
-        hint = "Close over it: what a function closes over is read once, when it is traced."
+        hint = trees.hint_of(value, "Close over it: what a function closes over is read once, when it is traced.")
         got = f"{shown(value)} of type {type(value).__name__}"
         raise DTypeError("T2", "arrays, numbers and strings as arguments", got, hint, who="jit")
     return type(value), repr(value)

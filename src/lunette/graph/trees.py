@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,14 @@ def flatten(values: Any, none_is_leaf: bool = False) -> tuple[list[Any], Any]:
     while _adopted(leaves):
         leaves, tree = _trees.tree_flatten(values, none_is_leaf=none_is_leaf, namespace=NAMESPACE)
     return leaves, tree
+
+
+def hint_of(leaf: Any, otherwise: str) -> str:
+    """What to do about a leaf that is no value: a dataclass is a structure only where it is registered."""
+    if not is_dataclass(leaf) or isinstance(leaf, type):
+        return otherwise
+    name = type(leaf).__name__
+    return f"Register the class: jax.tree_util.register_dataclass({name}), or pass a tuple or a dict."
 
 
 def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:

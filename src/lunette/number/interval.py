@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
+from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, refuses, shown
 from lunette.number import flint
 from lunette.number.ends import Ends
 from lunette.number.exactly import as_array, exactly
@@ -99,6 +99,7 @@ class Interval(Ends):
         return a if isinstance(a, Interval) else Interval(a)
 
     @staticmethod
+    @refuses
     def around(x: Number, eps: Number, clip: tuple[Number, Number] | None = None) -> Interval:
         """Every number within eps of x, rounded outward; with `clip`, those of them from clip[0] to clip[1].
 
@@ -109,14 +110,15 @@ class Interval(Ends):
         >>> box.lo[0, 0], 0.6 in box[0, 1], image in box
         (np.float32(0.0), True, True)
         """
+        _check_centre(x)
+        within = _checked_clip(clip)
         reach = as_array(eps)
         eps = reach if isinstance(eps, list) else eps
         if reach.dtype.kind in "bcmMSU" or not (reach >= 0).all():
             raise ArgumentError("N4", "eps >= 0", f"eps={shown(eps)}", "Pass a distance.", who="Interval.around")
         box = Interval(x) + Interval(-eps, eps)
-        if clip is None:
+        if within is None:
             return box
-        within = Interval(*clip)
         if not np.ndim(box.lo):
             return Interval(*(min(max(end, within.lo), within.hi) for end in (box.lo, box.hi)))
         lo, hi = as_array(box.lo), as_array(box.hi)
@@ -386,3 +388,29 @@ def is_decided(a: Number) -> bool:
 def between_minus_one_and_one(a: Number) -> Number:
     """The enclosure [-1, 1] in the number type of an enclosure."""
     return Interval(-1, 1) if isinstance(primal(a), Interval) else flint.arb(0, 1)
+
+
+# ---- what goes around a point
+
+
+def _check_centre(x: Any) -> None:
+    """Rule N4."""
+    who, dtype = "Interval.around", str(getattr(x, "dtype", ""))
+    if "int" in dtype and np.ndim(x):
+        hint = "Pass x.astype(np.float64), or x.astype(object) for exact numbers."
+        raise DTypeError("N4", "x of floats or of exact numbers", f"x of dtype {dtype}", hint, who=who)
+    if isinstance(x, np.ndarray) and x.dtype.kind == "f" and np.isnan(x).any():
+        at = tuple(int(p) for p in np.argwhere(np.isnan(x))[0])
+        raise ArgumentError("N4", "x without NaN", f"x={x[at]} at {at}", "No number is near it.", who=who)
+
+
+def _checked_clip(clip: Any) -> Interval | None:
+    """Rule N4."""
+    if clip is None:
+        return None
+    try:
+        lo, hi = clip
+        return Interval(lo, hi)
+    except (LunetteError, TypeError, ValueError) as error:
+        need, hint = "clip as (least, greatest)", "As in clip=(0, 1)."
+        raise ArgumentError("N4", need, f"clip={shown(clip)}", hint, who="Interval.around") from error

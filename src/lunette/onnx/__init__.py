@@ -23,9 +23,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lunette.errors import refuses
 from lunette.graph.graph import Graph
 
 
+@refuses
 def from_onnx(path_or_model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
     """The graph that an ONNX model describes; `shapes` has those of inputs whose sizes the model leaves open.
 
@@ -37,6 +39,7 @@ def from_onnx(path_or_model: Any, shapes: Mapping[str, Sequence[int]] | None = N
     return read(path_or_model, shapes)
 
 
+@refuses
 def to_onnx(graph: Graph, path: Any = None, opset: int = 22) -> Any:
     """The graph as an `onnx.ModelProto`, written to `path` if that is given.
 

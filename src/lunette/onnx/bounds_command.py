@@ -12,6 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from lunette.errors import LunetteError
+from lunette.files import kind_of
 from lunette.number import Array, Interval
 from lunette.onnx.command import SHAPES, read_graph
 from lunette.relax.bounds import bounds
@@ -88,8 +89,13 @@ def bounds_command(
 def _array(path: Path, word: str) -> Array:
     try:
         found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise typer.BadParameter(f"{path} is no .npy file: {error}", param_hint=word) from error
+    except ValueError as error:  # NumPy's words are about pickles
+        got, _ = kind_of(path) or (f"{path}", "")
+        raise typer.BadParameter(
+            f"an array in a .npy file (np.save) is expected; got {got}", param_hint=word
+        ) from error
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiu":
         raise typer.BadParameter(f"{path} holds no array of numbers", param_hint=word)
     whole: Array = found

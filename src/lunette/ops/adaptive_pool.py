@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from lunette.number import Ties
-from lunette.op import Arithmetic, Case, Shapes, apply, case
+from lunette.op import ABSENT, Arithmetic, Case, Shapes, apply, case, request, spelled
 from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
@@ -93,12 +93,14 @@ class AdaptiveMaxPool(_Bins, MaxPool):
         return cls(_window(shapes, output_size), check_ties(ties), flag("return_indices", return_indices))
 
 
+@spelled
 def adaptive_avg_pool(
     x: Any,
-    output_size: int | Sequence[int | None] | None,
+    output_size: int | Sequence[int | None] | None = ABSENT,
     *,
     spatial: int | None = None,
     arithmetic: Arithmetic = "fast",
+    **misspelt: Any,
 ) -> Any:
     """Averages over as many bins as `output_size` asks for; None keeps the size of an axis.
 
@@ -106,17 +108,21 @@ def adaptive_avg_pool(
     >>> ln.adaptive_avg_pool([[1, 2, 3, 4, 5]], (3,)).tolist()
     [[Fraction(3, 2), Fraction(3, 1), Fraction(9, 2)]]
     """
+    if misspelt or output_size is ABSENT:
+        request(adaptive_avg_pool, (x, output_size), misspelt)  # which refuses it
     return apply(AdaptiveAvgPool, (x,), arithmetic, output_size, spatial)
 
 
+@spelled
 def adaptive_max_pool(
     x: Any,
-    output_size: int | Sequence[int | None] | None,
+    output_size: int | Sequence[int | None] | None = ABSENT,
     *,
     ties: Ties = "first",
     return_indices: bool = False,
     spatial: int | None = None,
     arithmetic: Arithmetic = "fast",
+    **misspelt: Any,
 ) -> Any:
     """The greatest cells of as many bins as `output_size` asks for; None keeps the size of an axis.
 
@@ -124,4 +130,6 @@ def adaptive_max_pool(
     >>> ln.adaptive_max_pool([[1, 2, 3, 4, 5]], (3,)).tolist()
     [[2, 4, 5]]
     """
+    if misspelt or output_size is ABSENT:
+        request(adaptive_max_pool, (x, output_size), misspelt)  # which refuses it
     return apply(AdaptiveMaxPool, (x,), arithmetic, output_size, ties, return_indices, spatial)

@@ -26,7 +26,7 @@ import numpy as np
 from lunette import core
 from lunette.errors import ArgumentError, DTypeError, ShapeError, shown
 from lunette.number import Array, Number, as_dtype, divide, is_real, like, mean, zero_of
-from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.op import ABSENT, Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, request, spelled
 from lunette.ops import chance
 from lunette.ops.pool import Pool, View
 from lunette.window import Cell, Ints, Padding, Shape, Window, flag
@@ -190,9 +190,10 @@ def check_divisor(divisor: Any) -> Number:
     return divisor
 
 
+@spelled
 def avg_pool(
     x: Any,
-    kernel: Ints,
+    kernel: Ints = ABSENT,
     *,
     stride: Ints | None = None,
     padding: Padding = 0,
@@ -202,6 +203,7 @@ def avg_pool(
     divisor: float | None = None,
     spatial: int | None = None,
     arithmetic: Arithmetic = "fast",
+    **misspelt: Any,
 ) -> Any:
     """The average of every window of `x`, which is `(*batch, channels, *space)`.
 
@@ -214,6 +216,8 @@ def avg_pool(
     >>> ln.avg_pool([[4, 1, 1]], (3,), stride=1, padding=1, count_include_pad=False).tolist()
     [[Fraction(5, 2), Fraction(2, 1), Fraction(1, 1)]]
     """
+    if misspelt or kernel is ABSENT:
+        request(avg_pool, (x, kernel), misspelt)  # which refuses it
     return apply(
         AvgPool, (x,), arithmetic, kernel, stride, padding, dilation, ceil_mode, count_include_pad, divisor, spatial
     )

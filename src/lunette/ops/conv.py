@@ -25,7 +25,7 @@ import numpy as np
 from lunette import core
 from lunette.errors import ArgumentError, ShapeError
 from lunette.number import Array, Number, cells_in, total, zero_of
-from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, resolve
+from lunette.op import ABSENT, Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, request, resolve, spelled
 from lunette.ops import chance
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import shape_of
@@ -366,9 +366,10 @@ def check_bias(b: Shape | None, channels: int) -> None:
         raise ShapeError("C4", need, f"b.shape={b}", as_a_row)
 
 
+@spelled
 def conv(
     x: Any,
-    w: Any,
+    w: Any = ABSENT,
     b: Any = None,
     *,
     stride: Ints = 1,
@@ -376,6 +377,7 @@ def conv(
     dilation: Ints = 1,
     groups: int = 1,
     arithmetic: Arithmetic = "fast",
+    **misspelt: Any,
 ) -> Any:
     """The convolution of `x` `(*batch, in, *space)` with `w` `(out, in/groups, *kernel)`, not flipped, plus `b`.
 
@@ -383,4 +385,6 @@ def conv(
     >>> ln.conv([[1, 2, 3, 4, 5]], [[[1, 0, -1]]], stride=2, padding=1).tolist()
     [[-2, -2, 4]]
     """
+    if misspelt or w is ABSENT:
+        request(conv, (x, w, b), misspelt)  # which refuses it
     return apply(Conv, (x, w, b), arithmetic, stride, padding, dilation, groups)

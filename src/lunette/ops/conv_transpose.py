@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 from lunette import core
 from lunette.errors import ShapeError
-from lunette.op import Arithmetic, Case, Shapes, apply, case
+from lunette.op import ABSENT, Arithmetic, Case, Shapes, apply, case, request, spelled
 from lunette.ops import chance
 from lunette.ops.conv import Conv, check_bias, check_groups
 from lunette.ops.windowed import Windows
@@ -113,9 +113,10 @@ class ConvTranspose(Conv):
         return ins, outs // groups
 
 
+@spelled
 def conv_transpose(
     x: Any,
-    w: Any,
+    w: Any = ABSENT,
     b: Any = None,
     *,
     stride: Ints = 1,
@@ -124,6 +125,7 @@ def conv_transpose(
     dilation: Ints = 1,
     groups: int = 1,
     arithmetic: Arithmetic = "fast",
+    **misspelt: Any,
 ) -> Any:
     """The adjoint of `conv`: `x` `(*batch, in, *space)`, `w` `(in, out/groups, *kernel)`; `padding` crops the result.
 
@@ -131,4 +133,6 @@ def conv_transpose(
     >>> ln.conv_transpose([[1, 2, 3]], [[[1, 10, 100]]], stride=2).tolist()
     [[1, 10, 102, 20, 203, 30, 300]]
     """
+    if misspelt or w is ABSENT:
+        request(conv_transpose, (x, w, b), misspelt)  # which refuses it
     return apply(ConvTranspose, (x, w, b), arithmetic, stride, padding, output_padding, dilation, groups)

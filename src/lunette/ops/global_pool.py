@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from lunette import relaxing
 from lunette.number import Ties
-from lunette.op import Arithmetic, Case, Shapes, apply, case
+from lunette.op import Arithmetic, Case, Shapes, apply, case, request, spelled
 from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
@@ -115,8 +115,14 @@ class GlobalMaxPool(_Whole, MaxPool):
         return relaxing.Folded(x, (*x[:kept], *(1,) * (self.window.d * self.keepdims)), tuple(range(kept, len(x))))
 
 
+@spelled
 def global_avg_pool(
-    x: Any, *, keepdims: bool = True, spatial: int | None = None, arithmetic: Arithmetic = "fast"
+    x: Any,
+    *,
+    keepdims: bool = True,
+    spatial: int | None = None,
+    arithmetic: Arithmetic = "fast",
+    **misspelt: Any,
 ) -> Any:
     """The average of every channel of `x`, which is `(*batch, channels, *space)`.
 
@@ -124,9 +130,12 @@ def global_avg_pool(
     >>> ln.global_avg_pool([[[1, 2], [3, 5]]], keepdims=False, spatial=2).tolist()
     [Fraction(11, 4)]
     """
+    if misspelt:
+        request(global_avg_pool, (x,), misspelt)  # which refuses it
     return apply(GlobalAvgPool, (x,), arithmetic, keepdims, spatial)
 
 
+@spelled
 def global_max_pool(
     x: Any,
     *,
@@ -135,6 +144,7 @@ def global_max_pool(
     return_indices: bool = False,
     spatial: int | None = None,
     arithmetic: Arithmetic = "fast",
+    **misspelt: Any,
 ) -> Any:
     """The greatest cell of every channel of `x`, which is `(*batch, channels, *space)`.
 
@@ -142,4 +152,6 @@ def global_max_pool(
     >>> ln.global_max_pool([[[1, 2], [3, 5]]], spatial=2).tolist()
     [[[5]]]
     """
+    if misspelt:
+        request(global_max_pool, (x,), misspelt)  # which refuses it
     return apply(GlobalMaxPool, (x,), arithmetic, keepdims, ties, return_indices, spatial)

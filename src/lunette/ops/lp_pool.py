@@ -48,7 +48,7 @@ from lunette.number import (
     winners,
     zero_of,
 )
-from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, resolve
+from lunette.op import ABSENT, Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, request, resolve, spelled
 from lunette.ops import chance
 from lunette.ops.avg_pool import AvgPool, avg_pool
 from lunette.ops.binary import add, div, equal, gate, mul, sub
@@ -271,9 +271,10 @@ def check_p(p: Any) -> float:
     return int(value) if value.is_integer() else value
 
 
+@spelled
 def lp_pool(
     x: Any,
-    kernel: Ints,
+    kernel: Ints = ABSENT,
     *,
     p: float = 2,
     stride: Ints | None = None,
@@ -282,6 +283,7 @@ def lp_pool(
     ceil_mode: bool = False,
     spatial: int | None = None,
     arithmetic: Arithmetic = "fast",
+    **misspelt: Any,
 ) -> Any:
     """The p-norm `(sum |x|^p)^(1/p)` of every window of `x`, which is `(*batch, channels, *space)`.
 
@@ -289,4 +291,6 @@ def lp_pool(
     >>> ln.lp_pool(np.array([[3.0, -4.0, 0.0]]), (2,), stride=1)
     array([[5., 4.]])
     """
+    if misspelt or kernel is ABSENT:
+        request(lp_pool, (x, kernel), misspelt)  # which refuses it
     return apply(LpPool, (x,), arithmetic, kernel, p, stride, padding, dilation, ceil_mode, spatial)

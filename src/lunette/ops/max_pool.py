@@ -24,7 +24,7 @@ import numpy as np
 from lunette import core, relaxing
 from lunette.errors import ShapeError
 from lunette.number import Array, Interval, Number, Ties, place, select, total, winners
-from lunette.op import Arithmetic, Arrays, Case, Kernels, Record, Shapes, apply, case
+from lunette.op import ABSENT, Arithmetic, Arrays, Case, Kernels, Record, Shapes, apply, case, request, spelled
 from lunette.ops import chance
 from lunette.ops.pool import Pool, View, check_ties
 from lunette.window import Axis, Ints, Padding, Window, flag
@@ -156,9 +156,10 @@ class MaxPool(Pool):
     }
 
 
+@spelled
 def max_pool(
     x: Any,
-    kernel: Ints,
+    kernel: Ints = ABSENT,
     *,
     stride: Ints | None = None,
     padding: Padding = 0,
@@ -168,6 +169,7 @@ def max_pool(
     return_indices: bool = False,
     spatial: int | None = None,
     arithmetic: Arithmetic = "fast",
+    **misspelt: Any,
 ) -> Any:
     """The greatest cell of every window of `x`, which is `(*batch, channels, *space)`.
 
@@ -181,4 +183,6 @@ def max_pool(
     >>> ln.max_pool([[1, 5, 3, 2]], (3,), stride=1, return_indices=True)
     (array([[5, 5]], dtype=object), array([[1, 1]]))
     """
+    if misspelt or kernel is ABSENT:
+        request(max_pool, (x, kernel), misspelt)  # which refuses it
     return apply(MaxPool, (x,), arithmetic, kernel, stride, padding, dilation, ceil_mode, ties, return_indices, spatial)

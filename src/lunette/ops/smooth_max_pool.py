@@ -45,7 +45,7 @@ from lunette.number import (
     total,
     zero_of,
 )
-from lunette.op import Arithmetic, Arrays, Case, Kernels, Shapes, apply, case
+from lunette.op import ABSENT, Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, request, spelled
 from lunette.ops import chance
 from lunette.ops.avg_pool import check_counted
 from lunette.ops.binary import div, mul, sub
@@ -292,11 +292,12 @@ class SmoothMaxPool(Pool):
     }
 
 
+@spelled
 def smooth_max_pool(
     x: Any,
-    kernel: Ints,
+    kernel: Ints = ABSENT,
     *,
-    beta: Any,
+    beta: Any = ABSENT,
     stride: Ints | None = None,
     padding: Padding = 0,
     dilation: Ints = 1,
@@ -304,6 +305,7 @@ def smooth_max_pool(
     count_include_pad: bool = True,
     spatial: int | None = None,
     arithmetic: Arithmetic = "fast",
+    **misspelt: Any,
 ) -> Any:
     """The log-sum-exp `(1/beta) * log(sum exp(beta*x))` of every window of `x`, `(*batch, channels, *space)`.
 
@@ -314,6 +316,8 @@ def smooth_max_pool(
     >>> ln.smooth_max_pool(np.array([[1.0, 2.0, 3.0, 4.0]]), (4,), beta=1)
     array([[4.4401897]])
     """
+    if misspelt or kernel is ABSENT or beta is ABSENT:
+        request(smooth_max_pool, (x, kernel), {"beta": beta, **misspelt})  # which refuses it
     return apply(
         SmoothMaxPool, (x, beta), arithmetic, kernel, stride, padding, dilation, ceil_mode, count_include_pad, spatial
     )

@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.certificate.slopes import Recorded, Slopes
-from lunette.errors import error_context
+from lunette.errors import error_context, refuses
 from lunette.lines import Greatest
 from lunette.number import Array, Interval
 from lunette.ops.linear import matmul
@@ -40,6 +40,7 @@ from lunette.relax.result import Asked, Bounds, joined
 from lunette.relax.step import Relaxed
 
 
+@refuses
 def bounds(
     f: Any,
     *boxes: Any,

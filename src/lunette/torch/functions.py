@@ -41,6 +41,11 @@ class Carried:
         self.x = x
         self.options: tuple[Any, ...] = ()
 
+    @property
+    def shape(self) -> Any:
+        """That of x, for refusals."""
+        return self.x.shape
+
     def __lunette__(self, kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
         tensors = [self.x, *operands[1:]]
         if is_value(tensors) and isinstance(self.x, _Tensor) and not is_watched():

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from lunette import ops
-from lunette.errors import ShapeError, shown
+from lunette.errors import ShapeError, misfit, shown
 from lunette.op import parameters_of
 from lunette.torch.functions import on_tensors
 from lunette.window import is_sequence, per_axis
@@ -43,7 +43,11 @@ class Layer(nn.Module):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
-        told = Signature(list(self.parameters_of_layer.values())).bind(*arguments, **options)
+        signature = Signature(list(self.parameters_of_layer.values()))
+        try:
+            told = signature.bind(*arguments, **options)
+        except TypeError:
+            raise misfit(type(self).__name__, signature, arguments, options) from None
         told.apply_defaults()
         self.options = dict(told.arguments)
 

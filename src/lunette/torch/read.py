@@ -16,12 +16,13 @@ import operator
 import re
 import warnings
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any, Final
 
 import torch
 from torch import nn
 
-from lunette.errors import ArgumentError, DTypeError, LunetteError, shown
+from lunette.errors import ArgumentError, DTypeError, LunetteError, refuses, shown
 from lunette.graph.graph import Graph
 from lunette.graph.nodes import Var
 from lunette.op import apply
@@ -33,6 +34,7 @@ GRAPH_FLOATS: Final = (torch.float32, torch.float64)
 HINT: Final = "Write that part in other operators, or keep it outside: docs/torch.md has the table."
 
 
+@refuses
 def from_torch(module: nn.Module, *examples: Any, weights: str = "constants", train: bool = False) -> Graph:
     """The graph of a module for inputs of the shapes and dtypes of `examples`.
 
@@ -100,6 +102,10 @@ def check_module(module: Any, examples: tuple[Any, ...], train: bool) -> None:
     if not isinstance(module, nn.Module):
         got = f"{shown(module)} of type {type(module).__name__}"
         raise DTypeError("FT4", "a torch.nn.Module", got, "Write a function as the forward of one.", who=who)
+    needed = [p for p in signature(module.forward).parameters.values() if p.default is p.empty]
+    if not examples and any(p.kind is p.POSITIONAL_OR_KEYWORD for p in needed):
+        hint = "It tells shapes and dtype: from_torch(module, torch.zeros(1, 3, 32, 32))."
+        raise ArgumentError("FT4", "an example of every input", "none", hint, who=who)
     for at, e in enumerate(examples):
         if not isinstance(e, torch.Tensor) or e.device.type != "cpu" or e.dtype not in GRAPH_FLOATS:
             tensor = isinstance(e, torch.Tensor)

@@ -110,6 +110,9 @@ def _one(
     certificate, counterexample, json, html = files
     _print(v, note)
     written: list[Path] = []
+    if certificate is not None and v.certificate is None:
+        told = f"no certificate: only a proof has one, and the property is {v.status}"
+        out.print(told, highlight=False, markup=False, soft_wrap=True)
     if certificate is not None and v.certificate is not None:
         v.certificate.save(certificate)
         written.append(certificate)

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.certificate.check import Refused
-from lunette.errors import ArgumentError, DTypeError, error_context, shown
+from lunette.errors import ArgumentError, DTypeError, error_context, refuses, shown
 from lunette.graph.graph import Graph
 from lunette.graph.program import Program
 from lunette.number import Interval
@@ -58,6 +58,7 @@ AT_ONCE: Final = 1 << 28
 """Bytes of what is computed at once, at most: what is larger would not end in time when it has to."""
 
 
+@refuses
 def verify(
     f: Any,
     box: Any,

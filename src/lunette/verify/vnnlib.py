@@ -21,7 +21,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from lunette.errors import ArgumentError, shown
+from lunette.files import kind_of
 from lunette.verify.case import MOST_CASES, MOST_CONDITIONS, Box, Case, Condition
 
 MOST_BYTES: Final = 1 << 28
@@ -39,7 +40,7 @@ MOST_DIGITS: Final = 400
 MOST_EXPONENT: Final = 400
 
 TOKEN = re.compile(r"\s+|;[^\n]*|[()]|[^\s();]+")
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 NAME = re.compile(r"([XY])_(0|[1-9]\d{0,8})", re.ASCII)
 
 
@@ -66,6 +67,9 @@ def text_of(path: Path) -> str:
     """The text of a file, which may be packed. Rule PN1."""
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
+    kind = kind_of(path)
+    if kind is not None and ".vnnlib" not in path.name.lower():
+        refuse("PN1", "a property, .vnnlib or .vnnlib.gz", *kind)
     if data[:2] == b"\x1f\x8b":
         most = min(MOST_BYTES, MOST_RATIO * len(data))
         try:
@@ -136,7 +140,8 @@ class _Reader:
         if len(word) > MOST_DIGITS or NUMBER.fullmatch(word) is None:
             refuse("PN7", f"a decimal of at most {MOST_DIGITS} characters", shown(word), "As in -0.25 or 1e-3.")
         if abs(exponent_of(word)) > MOST_EXPONENT:
-            refuse("PN7", f"exponents up to {MOST_EXPONENT}", word, "No float is that large or small.")
+            need = f"exponents between -{MOST_EXPONENT} and {MOST_EXPONENT}"
+            refuse("PN7", need, shown(word), "No float is that large or small.")
         return Fraction(word)
 
     def term(self, t: Any) -> Linear:
@@ -256,12 +261,22 @@ def parse(text: str) -> tuple[tuple[Case, ...], dict[str, int]]:
     return _cases(reader.sizes["X"], [*bounds, *more], own, _product(several) if possible else []), reader.sizes
 
 
+def _excluded(boxes: Iterable[Box]) -> str:
+    """The first cell that has no values in one of them, if there is one."""
+    for box in boxes:
+        for k, (a, b) in enumerate(zip(box.lo, box.hi, strict=True)):
+            if a is not None and b is not None and a > b:
+                return f" of X_{k}"
+    return ""
+
+
 def _cases(inputs: int, bounds: list[Bound], own: list[Condition], rest: list[Conjunction]) -> tuple[Case, ...]:
     lo: list[Fraction | None] = [None] * inputs
     hi: list[Fraction | None] = [None] * inputs
     _meet(lo, hi, bounds)
     base = Box(tuple(lo), tuple(hi))
     cases: dict[Case, None] = {}
+    boxes = [base]
     for conjunction in rest:
         more, conditions, can = _split(conjunction)
         box = base
@@ -269,10 +284,12 @@ def _cases(inputs: int, bounds: list[Bound], own: list[Condition], rest: list[Co
             low, high = list(lo), list(hi)
             _meet(low, high, more)
             box = Box(tuple(low), tuple(high))
+            boxes.append(box)
         if can and not box.empty:
             cases[Case(box, tuple(dict.fromkeys((*own, *conditions))))] = None
     if not cases:
-        refuse("PN8", "a point that satisfies the bounds on X", "bounds that exclude each other", "See the ends.")
+        need, got = "a point that satisfies the bounds on X", f"bounds{_excluded(boxes)} that exclude each other"
+        refuse("PN8", need, got, "See the ends.")
     return tuple(cases)
 
 

@@ -275,8 +275,9 @@ def imported(place: str, op: str) -> tuple[str, str, Callable[..., Any], Any]:
         found = getattr(found, part, None)
     function = getattr(found, parts[-1], None)
     if not callable(function):
-        need = f"a function {path} in {module}"
-        raise ArgumentError("V5", need, shown(function), "Write module:function.", who="conform")
+        need, known = f"a function {path} in {module}", [n for n in dir(found) if callable(getattr(found, n, None))]
+        got = shown(function) if hasattr(found, parts[-1]) else "nothing of that name"
+        raise ArgumentError("V5", need, got, meant(parts[-1], known, "Write module:function."), who="conform")
     return module, path, function, found
 
 
