@@ -1,7 +1,7 @@
 """From a graph to a simpler one: passes over the list of nodes, each of which keeps the meaning.
 
-What is not needed goes, equal nodes become one, nodes of constants become constants, a constant shift behind a convolution
-goes into its bias.
+What is not needed goes, equal nodes become one, nodes of constants become constants, a constant shift behind a
+convolution goes into its bias.
 """
 
 from __future__ import annotations

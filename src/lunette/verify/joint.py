@@ -17,7 +17,7 @@ its left side at q_k, one part of which is empty (lunette.verify.lemmas). Points
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Final
 
@@ -63,8 +63,8 @@ class Groups:
 
     def chosen(self, at: Array) -> Groups:
         """Some of them."""
-        parts = (self.cells, self.reads, self.weights, self.bias, self.lo, self.hi, self.points)
-        return Groups(self.relus, self.source, *(v[at] for v in parts), self.most)
+        each = ("cells", "reads", "weights", "bias", "lo", "hi", "points")
+        return replace(self, **{name: getattr(self, name)[at] for name in each})
 
 
 def reads_few(graph: Graph, relus: int) -> bool:
