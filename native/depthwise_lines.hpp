@@ -192,12 +192,16 @@ void depthwise_plane(const Lines<T>& d, const T* x, const T* weights, const Fini
     for (int t = 0; t < 9; ++t) by[t] = broadcast(weights[t]);
     // So many lines that all parts find their cells in the first cache.
     const i64 some = most(4, 16 * 1024 / (S * row.in * i64(sizeof(T))) / 4 * 4);
-    for (i64 first = 0; first < row.m; first += some)
+    for (i64 first = 0; first < row.m; first += some) {
+        const i64 last = least(row.m, first + some);
+        // Parts go down, not along the lines: so as many cells as this takes are asked for that come next.
+        const T* const next = x + last * S * row.in;
+        for (i64 i = 0; i < (last - first) * S * row.in; i += 64 / i64(sizeof(T))) __builtin_prefetch(next + i);
         for (i64 b = 0; b < d.parts.size; ++b) {
-            const i64 last = least(row.m, first + some);
             if (d.parts[b].whole) depthwise_part<S, true>(d, d.parts[b], first, last, x, by, finish, add, y);
             else depthwise_part<S, false>(d, d.parts[b], first, last, x, by, finish, add, y);
         }
+    }
 }
 
 // False, and nothing is done: there are other taps.
