@@ -73,6 +73,35 @@ void bind_convs(nb::module_& m) {
     }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "input_grad"_a,
        "(w, packed), packed with as many elements as Task.count(1) says; 0: packing gains nothing");
 
+    // The same on arrays in blocks of so many channels (lanes), with the weights that conv_blocked_pack made.
+    m.def("lanes", [](char code) {
+        return code == 'f' || code == 'd' ? kernels().vector_bytes / (code == 'f' ? 4 : 8) : throw std::invalid_argument("kernels are made for 'f' and 'd'");
+    }, "code"_a, "how many numbers of a dtype a vector has");
+
+    m.def("conv_blocked", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout, bool input_grad, bool relu) {
+        return with_type(code, [c = Convs(axes, groups, batch, cin, cout), input_grad, relu](auto zero) {
+            using T = decltype(zero);
+            const i64 packed = kernels().conv_of<T>().blocked_packed_size(c.conv, input_grad);
+            fits(packed > 0);
+            const Arg each = maybe(in<T>(input_grad ? c.conv.cin : c.conv.cout));
+            const i64 x = input_grad ? c.y : c.x, y = input_grad ? c.x : c.y;
+            return task({in<T>(x), in<T>(packed), each, each, each, maybe(in<T>(y)), out<T>(y)}, [c, input_grad, relu](Args a) {
+                kernels().conv_of<T>().blocked_conv(c.conv, input_grad, a[0], a[1], Epilogue<T>{a[2], a[3], a[4], a[5], relu}, a[6]);
+            });
+        });
+    }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "input_grad"_a, "relu"_a = false,
+       "(x, packed, b or None, scale or None, shift or None, add or None, y)");
+
+    m.def("conv_blocked_pack", [](char code, Axes axes, i64 groups, i64 batch, i64 cin, i64 cout, bool input_grad) {
+        return with_type(code, [c = Convs(axes, groups, batch, cin, cout), input_grad](auto zero) {
+            using T = decltype(zero);
+            return task({in<T>(c.w), out<T>(kernels().conv_of<T>().blocked_packed_size(c.conv, input_grad))}, [c, input_grad](Args a) {
+                kernels().conv_of<T>().blocked_pack(c.conv, input_grad, a[0], a[1]);
+            });
+        });
+    }, "code"_a, "axes"_a, "groups"_a, "batch"_a, "cin"_a, "cout"_a, "input_grad"_a,
+       "(w, packed), packed with as many elements as Task.count(1) says; 0: there is no such kernel");
+
     m.def("matmul", [](char code, i64 batch, i64 m, i64 n, i64 k, bool turn_x, bool turn_y, bool relu) {
         fits(batch >= 0 && m >= 0 && n >= 0 && k >= 0);
         return with_type(code, [=](auto zero) {

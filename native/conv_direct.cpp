@@ -28,6 +28,7 @@ struct Direct {
     DirectCut cut;
     i64 chunk = 0, chunks = 0, width = 0, groups = 0;  // channels at a time; channels of the result at a time, and how often
     bool fits = false;
+    bool blocks = false;  // the result is written in blocks of channels (blocked.hpp)
 
     explicit Direct(const Gather& gather) : z(gather) {
         const Axis &row = z.row(), &col = z.col();
@@ -190,6 +191,21 @@ void turn_out(const T* sums, i64 width, i64 pixels, i64 count, const Epilogue<T>
         }
 }
 
+// The same sums as vectors of channels, in blocks of channels; `cells` is the size of a plane of the result.
+template <class T>
+void lay_out(const T* sums, i64 width, i64 pixels, i64 count, const Epilogue<T>& e, T* y, i64 cells) {
+    constexpr i64 L = lanes<T>;
+    auto some = [](const T* p, i64 c) { return p ? load(p + c) : broadcast(T(-0.0)); };
+    for (i64 c = 0; c < count; c += L) {
+        const Vector<T> bias = some(e.bias, c), shift = some(e.shift, c), scale = e.scale ? load(e.scale + c) : broadcast(T(1));
+        for (i64 p = 0; p < pixels; ++p) {
+            Vector<T> v = rounded_product(load(sums + p * width + c) + bias, scale) + shift;
+            if (e.add) v += load(e.add + c * cells + p * L);
+            store(y + c * cells + p * L, e.relu ? positive<T>(v) : v);
+        }
+    }
+}
+
 // Blocks of pixels of some lines, counted over the images.
 struct DirectTile {
     i64 first, last, begin, end;  // lines first..last-1, of each the blocks begin..end-1
@@ -217,7 +233,8 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
                           : 0;
     const i64 channel = part * width, count = least(width, z.rows - channel), from = group * z.rows + channel;
     auto place = [&](i64 line, i64 start) {
-        return z.base + line / image * d.image_out + from * z.out_channel + line % image * col.m + start;
+        const i64 pixel = (line % image * col.m + start) * (d.blocks ? lanes<T> : 1);
+        return z.base + line / image * d.image_out + from * z.out_channel + pixel;
     };
     for (i64 c = 0; c < z.channels; c += d.chunk)
         for (i64 b = tile.begin; b < tile.end; ++b) {
@@ -255,7 +272,7 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
                 j.x = x + l / image * d.image_in + c * z.in_channel + far * plane.in + top * row.in + column;
                 j.first_plane = most(0, -far), j.last_plane = least(plane.taps, plane.n - far);
                 j.first = most(0, -top), j.last = least(row.taps, row.n - top);
-                if (c + d.chunk >= z.channels) {  // what is written last is asked for first
+                if (c + d.chunk >= z.channels && !d.blocks) {  // what is written last is asked for first
                     const i64 to = place(l, cut.start(b, col.m));
                     for (i64 i = 0; i < count; ++i) {
                         __builtin_prefetch(y + to + i * z.out_channel, 1);
@@ -267,7 +284,9 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
         }
     auto out = [&](i64 line, const T* s, i64 start, i64 pixels) {
         const i64 to = place(line, start);
-        turn_out<T>(s, width, pixels, count, from_row(e, from, to), y + to, z.out_channel);
+        const Epilogue<T> own = from_row(e, from, to);
+        if (d.blocks) lay_out<T>(s, width, pixels, count, own, y + to, z.out_channel);
+        else turn_out<T>(s, width, pixels, count, own, y + to, z.out_channel);
     };
     const i64 start = cut.start(tile.begin, col.m);
     for (i64 l = tile.first; l < tile.last;) {
@@ -330,6 +349,34 @@ void if_direct(const Conv& c, bool input_grad, bool beforehand, F f) {
     }
 }
 
+// All of it, with packed weights.
+template <class T>
+void run_direct(const Direct<T>& d, const T* x, const T* weights, const Epilogue<T>& e, T* y) {
+    const Gather& z = d.z;
+    const i64 m = z.col().m, lines = d.images * d.plane.m * z.row().m, some = most(1, least(lines, tile_pixels / m));
+    const i64 blocks = m > tile_pixels ? even_split(d.cut.blocks, tile_pixels / d.cut.pixels) : d.cut.blocks;
+    const i64 across = up(d.cut.blocks, blocks), tiles = up(lines, some) * across, parts = z.groups * d.groups;
+    parallel_for(tiles * parts, [&](i64 i) {
+        const i64 tile = i / parts, group = i % parts / d.groups, part = i % d.groups;
+        const i64 first = tile / across * some, begin = tile % across * blocks;
+        const DirectTile own{first, least(lines, first + some), begin, least(d.cut.blocks, begin + blocks)};
+        run_tile(d, group, part, own, x, weights, e, y);
+    });
+}
+
+// f(d, layout) for a convolution of planes whose result is in blocks, if there is one.
+template <class T, class F>
+void if_into_blocks(const Conv& c, F f) {
+    if constexpr (vector_bytes >= 32) {
+        const Sizes s = sizes(c.axes, c.rank);
+        Gather z;
+        if (c.groups > 1 || c.cout % lanes<T> || !forward_gather(z, c)) return;
+        Direct<T> d(z);
+        d.blocks = true;
+        if (d.fits) f(d, forward_layout(z, s));
+    }
+}
+
 }  // namespace
 
 template <class T>
@@ -354,21 +401,32 @@ bool direct_conv(const Conv& conv, bool input_grad, const T* x, const T* w, cons
             d.pack(w, l, own);
             weights = own;
         }
-        const Gather& z = d.z;
-        const i64 m = z.col().m, lines = d.images * d.plane.m * z.row().m, some = most(1, least(lines, tile_pixels / m));
-        const i64 blocks = m > tile_pixels ? even_split(d.cut.blocks, tile_pixels / d.cut.pixels) : d.cut.blocks;
-        const i64 across = up(d.cut.blocks, blocks), tiles = up(lines, some) * across, parts = z.groups * d.groups;
-        parallel_for(tiles * parts, [&](i64 i) {
-            const i64 tile = i / parts, group = i % parts / d.groups, part = i % d.groups;
-            const i64 first = tile / across * some, begin = tile % across * blocks;
-            const DirectTile own{first, least(lines, first + some), begin, least(d.cut.blocks, begin + blocks)};
-            run_tile(d, group, part, own, x, weights, e, y);
-        });
+        run_direct(d, x, weights, e, y);
         done = true;
     });
     return done;
 }
 
+template <class T>
+i64 into_blocks_packed_size(const Conv& conv) {
+    i64 size = 0;
+    if_into_blocks<T>(conv, [&](const Direct<T>& d, WeightLayout) { size = d.packed(); });
+    return size;
+}
+
+template <class T>
+void into_blocks_pack(const Conv& conv, const T* w, T* packed) {
+    if_into_blocks<T>(conv, [&](const Direct<T>& d, WeightLayout l) { d.pack(w, l, packed); });
+}
+
+template <class T>
+void into_blocks_conv(const Conv& conv, const T* x, const T* packed, const Epilogue<T>& e, T* y) {
+    if_into_blocks<T>(conv, [&](const Direct<T>& d, WeightLayout) { run_direct(d, x, packed, e, y); });
+}
+
+template i64 into_blocks_packed_size<float>(const Conv&);
+template void into_blocks_pack(const Conv&, const float*, float*);
+template void into_blocks_conv(const Conv&, const float*, const float*, const Epilogue<float>&, float*);
 template i64 direct_packed_size<float>(const Conv&, bool);
 template i64 direct_packed_size<double>(const Conv&, bool);
 template void direct_pack(const Conv&, bool, const float*, float*);

@@ -1,6 +1,7 @@
 // The sums of a convolution of planes, vectors across channels of the result and one broadcast cell per pixel: no cell is
 // copied or packed, and taps that are absent are left out, so that nothing is multiplied in vain and no sum is spoiled.
 #pragma once
+#include "conv_taps.hpp"
 #include "gather.hpp"
 
 namespace lunette::LN_ISA {
@@ -22,21 +23,6 @@ struct DirectJob {
     const T* ahead;                      // weights wanted soon: so many lines of memory are asked for with each line of taps
     i64 ahead_lines;
 };
-
-// One tap of one channel, without the first Lo and the last Hi pixels.
-template <int P, int V, int S, int Lo, int Hi, class T>
-[[gnu::always_inline]] inline void direct_tap(Vector<T> (&acc)[P][V], const T* x, const T* w) {
-    Vector<T> by[V];
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) by[v] = load(w + v * lanes<T>);
-#pragma GCC unroll 32
-    for (int p = Lo; p < P - Hi; ++p) {
-        const Vector<T> s = broadcast(x[p * S]);
-#pragma GCC unroll 8
-        for (int v = 0; v < V; ++v) acc[p][v] += s * by[v];
-    }
-    asm volatile("" ::: "memory");  // or the compiler loads ahead and runs out of registers
-}
 
 // The taps of a line of one channel.
 template <int P, int V, int S, class T>
@@ -106,9 +92,6 @@ template <int P, int V, int S, int K, class T>
 }
 
 #if defined(__AVX512F__)
-inline constexpr __mmask16 lanes_16 = 0xffff;  // masks of all lanes: without one GCC warns of its own headers
-inline constexpr __mmask8 lanes_8 = 0xff;
-
 // Of each four (float) or two (double) neighbours, the lanes that differ in a bit of (row, lane) change places.
 [[gnu::always_inline]] inline void turn_quarters(Vector<float> (&m)[16]) {
 #pragma GCC unroll 4
@@ -131,19 +114,6 @@ inline constexpr __mmask8 lanes_8 = 0xff;
     }
 }
 #endif
-
-// v, or 0 where it is less; NaN and -0 stay.
-template <class T>
-[[gnu::always_inline]] inline Vector<T> positive(Vector<T> v) {
-#if defined(__AVX512F__)  // the greater of two, the second where neither is
-    if constexpr (sizeof(T) == 4) return _mm512_maskz_max_ps(lanes_16, _mm512_setzero_ps(), v);
-    else return _mm512_maskz_max_pd(lanes_8, _mm512_setzero_pd(), v);
-#else
-    return v < 0 ? Vector<T>{} : v;
-#endif
-}
-
-inline constexpr i64 direct_registers = vector_bytes == 64 ? 28 : 12;  // of 32, of 16: for sums
 
 template <class T>
 using DirectBlock = void (*)(const DirectJob<T>&);

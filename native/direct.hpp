@@ -13,4 +13,12 @@ i64 direct_packed_size(const Conv&, bool input_grad);
 template <class T>
 void direct_pack(const Conv&, bool input_grad, const T* w, T* packed);
 
+// A convolution that reads planes and writes blocks of channels (blocked.hpp); a size of 0: there is none.
+template <class T>
+i64 into_blocks_packed_size(const Conv&);
+template <class T>
+void into_blocks_pack(const Conv&, const T* w, T* packed);
+template <class T>
+void into_blocks_conv(const Conv&, const T* x, const T* packed, const Epilogue<T>&, T* y);
+
 }  // namespace lunette::LN_ISA

@@ -113,6 +113,10 @@ struct ConvKernels {
     void (*conv_bias_grad)(i64 batch, i64 channels, i64 cells, const T* g, T* db);
     i64 (*conv_packed_size)(const Conv&, bool input_grad);  // numbers; 0: packing beforehand gains nothing
     void (*conv_pack)(const Conv&, bool input_grad, const T* w, T* packed);
+    // Of arrays in blocks of channels (blocked.hpp): a size of 0 says that there is no such kernel.
+    i64 (*blocked_packed_size)(const Conv&, bool input_grad);
+    void (*blocked_pack)(const Conv&, bool input_grad, const T* w, T* packed);
+    void (*blocked_conv)(const Conv&, bool input_grad, const T* x, const T* packed, const Epilogue<T>&, T* y);
     // c[m,n] = op(a) op(b) + bias_n over columns (or null), then relu; all dense and row major, `ta`: a is [k,m], `tb`:
     // b is [n,k]. A batch of products whose operands lie a_stride and b_stride apart (0: the same for all).
     void (*matmul)(i64 batch, i64 m, i64 n, i64 k, bool ta, bool tb, const T* a, i64 a_stride, const T* b, i64 b_stride,
@@ -134,6 +138,7 @@ struct GlueKernels {
 
 struct Kernels {
     const char* name;
+    int vector_bytes;
     PoolKernels<float> f32;
     PoolKernels<double> f64;
     ConvKernels<float> conv_f32;

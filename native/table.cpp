@@ -1,5 +1,7 @@
 // The table of kernels of one instruction set.
+#include "blocked.hpp"
 #include "operators.hpp"
+#include "simd.hpp"
 
 namespace lunette::LN_ISA {
 
@@ -19,7 +21,8 @@ static constexpr PoolKernels<T> pools() {
 template <class T>
 static constexpr ConvKernels<T> convs() {
     return {conv<T>, conv_input_grad<T>, conv_weight_grad<T>, conv_bias_grad<T>,
-            conv_packed_size<T>, conv_pack<T>, matmul<T>};
+            conv_packed_size<T>, conv_pack<T>,
+            blocked_packed_size<T>, blocked_pack<T>, blocked_conv<T>, matmul<T>};
 }
 
 template <class T>
@@ -28,7 +31,7 @@ static constexpr GlueKernels<T> glue() {
 }
 
 extern const Kernels table;
-const Kernels table = {LN_ISA_NAME,    pools<float>(), pools<double>(), convs<float>(),
+const Kernels table = {LN_ISA_NAME, vector_bytes, pools<float>(), pools<double>(), convs<float>(),
                        convs<double>(), glue<float>(),  glue<double>(),
                        {round_planes, round_doubles, exponentials, bound_planes<float>, bound_planes<double>},
                        {weigh_rows, pull_rows}};

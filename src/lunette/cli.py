@@ -404,16 +404,17 @@ def profile(
     table = Table(title=title, title_justify="left", title_style="bold")
     for name in ("time", "share", "GFLOP/s"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("layout", no_wrap=True)
     table.add_column("step", overflow="fold")
     steps = stats.nodes if top is None else sorted(stats.nodes, key=lambda n: -n.seconds)[:top]
     for n in steps:
         rate = f"{n.flops / n.seconds / 1e9:.1f}" if n.seconds and n.flops else ""
         share = n.seconds / max(stats.seconds, 1e-12)
-        table.add_row(_time(n.seconds), f"{share:.1%}", rate, Text(n.text))
+        table.add_row(_time(n.seconds), f"{share:.1%}", rate, n.layout, Text(n.text))
     table.add_section()
     rate = f"{stats.flops / max(stats.seconds, 1e-12) / 1e9:.1f}"
     whole = _work(stats.flops) + ("" if top is None else f" in all {len(stats.nodes)} steps")
-    table.add_row(_time(stats.seconds), "100.0%", rate, whole, style="bold")
+    table.add_row(_time(stats.seconds), "100.0%", rate, "", whole, style="bold")
     wide = out if out.is_terminal else Console(width=120)
     wide.print(table, highlight=False)
     wide.print(

@@ -11,9 +11,10 @@ import numpy as np
 
 from lunette import core
 from lunette.array import KERNEL_RANK
+from lunette.graph.blocks import Form, conv_form
 from lunette.graph.nodes import Node, Nodes
 from lunette.graph.simplify import is_bias, is_per_channel
-from lunette.graph.steps import Step, flops_of, kernel_of
+from lunette.graph.steps import Step, Steps, flops_of, kernel_of
 from lunette.number import Array
 from lunette.op import Op
 from lunette.ops import AdaptiveMaxPool, Conv, ConvTranspose, GlobalMaxPool, MaxPool
@@ -111,15 +112,20 @@ def _conv_step(graph: Nodes, at: int, last: int, e: Epilogue, covers: list[int])
     x, w, _ = n.inputs
     assert w is not None
     weights = graph.nodes[w].value
-    packed = None
-    if weights is not None:
+
+    def pack(reads: list[int | None]) -> None:
         make_pack: Any = core.conv_pack
         pack = make_pack(*convolution, transposed)
-        if pack.count(1):
+        if weights is not None and pack.count(1):
             array: Array = np.empty(pack.count(1), n.dtype)
             pack(weights, array)
-            packed = graph.append(Node(array.shape, array.dtype, value=array)).id
-    return Step(task, [x, w, e.bias, e.scale, e.shift, e.add, packed], last, at, flops_of(n), covers=covers)
+            reads[-1] = graph.append(Node(array.shape, array.dtype, value=array)).id
+
+    def in_blocks(plan: Steps, lanes: int) -> Form | None:
+        return conv_form(plan, n, e.relu, lanes)
+
+    reads = [x, w, e.bias, e.scale, e.shift, e.add, None]
+    return Step(task, reads, last, at, flops_of(n), covers=covers, in_blocks=in_blocks, ready=pack)
 
 
 def _scale_shift(reading: Reading, at: int) -> Step | None:

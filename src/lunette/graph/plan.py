@@ -5,6 +5,7 @@ What has a pattern (lunette.graph.fuse) becomes part of one step: a bias, a resi
 
 from __future__ import annotations
 
+from lunette.graph.blocks import with_blocks
 from lunette.graph.fuse import PATTERNS, Reading
 from lunette.graph.nodes import Nodes
 from lunette.graph.simplify import needed_nodes, reads, uses_of
@@ -39,7 +40,7 @@ def make_steps(graph: Nodes, fuse: bool = True) -> Steps:
             plan.steps.append(step)
         else:
             later[step.writes] = step
-    return plan
+    return with_blocks(plan) if fuse else plan
 
 
 def readers_of(graph: Nodes, needed: set[int]) -> list[list[int]]:

@@ -32,11 +32,13 @@ from lunette.window import integer
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """One step of a program: its line in the graph, its time and its work."""
+    """One step of a program: its line in the graph, its time and its work, and how its result lies."""
 
     text: str
     seconds: float
     flops: float
+    layout: str = "planes"
+    """ "planes", or blocks of so many channels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,12 @@ class Stats:
     constants: int
 
     def __str__(self) -> str:
-        lines = [f"{'time':>10} {'share':>6} {'GFLOP/s':>8}  step"]
+        lines = [f"{'time':>10} {'share':>6} {'GFLOP/s':>8}  {'layout':<13} step"]
         for n in self.nodes:
             rate = n.flops / n.seconds / 1e9 if n.seconds else 0.0
-            lines.append(f"{n.seconds * 1e6:8.1f}us {n.seconds / max(self.seconds, 1e-12):6.1%} {rate:8.1f}  {n.text}")
+            lines.append(
+                f"{n.seconds * 1e6:8.1f}us {n.seconds / max(self.seconds, 1e-12):6.1%} {rate:8.1f}  {n.layout:<13} {n.text}"
+            )
         lines.append(f"{self.seconds * 1e6:8.1f}us in all, {self.flops / 1e9:.3f} GFLOP")
         lines.append(
             f"arena {self.arena / 2**20:.2f} MiB (largest live set {self.largest_live / 2**20:.2f} MiB), "
@@ -71,9 +75,10 @@ class Stats:
             share = n.seconds / max(self.seconds, 1e-12)
             rate = n.flops / n.seconds / 1e9 if n.seconds else 0.0
             text = f"<code>{escape(n.text)}</code>"
-            rows.append((bar(0, min(share, 1.0)), f"{share:.1%}", f"{n.seconds * 1e6:.1f} us", f"{rate:.1f}", text))
+            time = f"{n.seconds * 1e6:.1f} us"
+            rows.append((bar(0, min(share, 1.0)), f"{share:.1%}", time, f"{rate:.1f}", n.layout, text))
         words = "".join(f"<p>{escape(line)}</p>" for line in str(self).splitlines()[-2:])
-        return f"<div>{inset(('', 'share', 'time', 'GFLOP/s', 'step'), rows)}{words}</div>"
+        return f"<div>{inset(('', 'share', 'time', 'GFLOP/s', 'layout', 'step'), rows)}{words}</div>"
 
 
 _empty = np.empty
@@ -418,7 +423,7 @@ class Program:
             return line(self._simple, k) if k == first or kind is None else kind.name
 
         nodes = tuple(
-            NodeTime(" + ".join(text(k, s.node) for k in s.covers), float(t), s.flops)
+            NodeTime(" + ".join(text(k, s.node) for k in s.covers), float(t), s.flops, s.layout)
             for s, t in zip(self._steps.steps, median, strict=True)
         )
         return Stats(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -31,6 +31,12 @@ class Step:
     covers: list[int] = field(default_factory=list)
     beside: tuple[int, ...] = ()
     """Nodes that it writes beside the first."""
+    layout: str = "planes"
+    """Of its result, in words."""
+    in_blocks: Callable[[Steps, int], Any] | None = None
+    """The same on values in blocks of so many channels (lunette.graph.blocks), for what covers more than one node."""
+    ready: Callable[[list[int | None]], None] | None = None
+    """What is left to do with its reads if it stays as it is: weights are packed."""
 
     @property
     def arguments(self) -> tuple[int | None, ...]:
