@@ -7,7 +7,7 @@
 namespace lunette::LN_ISA {
 namespace {
 
-constexpr i64 chunk_bytes = 24 << 10;   // of weights, so that they stay in the first cache
+constexpr i64 chunk_bytes = 64 << 10;   // of weights, which are read a line of memory at a time for many pixels
 constexpr i64 chunk_terms = sum_block - 32;  // at most, added one after another in registers; then sums of chunks are
 constexpr i64 tile_bytes = 256 << 10;   // of what a task reads, and of what it writes: both stay in the second cache
 constexpr i64 most_lines = 64;          // of taps, for each line of the result

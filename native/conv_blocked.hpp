@@ -62,6 +62,10 @@ template <int P, int V, int X, class T>
         for (i64 r = 0; r < j.count; ++r) {
             const T *x = block + j.lines[r].x, *w = weights + j.lines[r].w;
             for (i64 i = j.ahead_lines; i; --i, ask += 64) __builtin_prefetch(ask, 0, 2);
+            if (taps == 1) {  // each cell is read once: no line of taps before has asked for it
+#pragma GCC unroll 32
+                for (int p = 0; p < P; ++p) __builtin_prefetch(x + j.block + p * X);
+            }
             if (!j.cut) {
 #pragma GCC unroll 1
                 for (i64 k = 0; k < taps; ++k, x += tap, w += L * W) blocked_tap<P, V, X, 0, 0>(acc, x, w);

@@ -123,6 +123,15 @@ def conv_pack(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], gr
     (w, packed), packed with as many elements as Task.count(1) says; 0: packing gains nothing
     """
 
+def lanes(code: str) -> int:
+    """how many numbers of a dtype a vector has"""
+
+def conv_blocked(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, input_grad: bool, relu: bool = False) -> Task:
+    """(x, packed, b or None, scale or None, shift or None, add or None, y)"""
+
+def conv_blocked_pack(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, input_grad: bool) -> Task:
+    """(w, packed), packed with as many elements as Task.count(1) says; 0: there is no such kernel"""
+
 def matmul(code: str, batch: int, m: int, n: int, k: int, turn_x: bool, turn_y: bool, relu: bool = False) -> Task:
     """(x, y, b or None, z): z = x @ y + b"""
 

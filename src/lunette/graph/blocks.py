@@ -1,9 +1,10 @@
 """Layouts: values of a program in blocks of channels, where that pays.
 
-A value (*batch, channels, *space) in blocks is (*batch, channels / L, *space, L), with as many channels L side by side as a
-vector has lanes: what reads it needs no gathering, and what sums it writes whole vectors. Its cells are the same, in another
-order. Convolutions gain, pools and functions of single cells go along, everything else reads and writes values as they are;
-a value that is read in both layouts is moved once. What runs in blocks is chosen by what it saves and what moving costs.
+A value (*batch, channels, *space) in blocks is (*batch, channels / L, *space, L), with as many channels L side by side
+as a vector has lanes: what reads it needs no gathering, and what sums it writes whole vectors. Its cells are the same, in
+another order. Convolutions gain, pools and functions of single cells go along, everything else reads and writes values
+as they are; a value that is read in both layouts is moved once. What runs in blocks is chosen by what it saves and what
+moving costs (docs/adr/0027-blocks-of-channels.md).
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ from lunette.graph.nodes import Node
 from lunette.graph.steps import Step, Steps, kernel_of
 from lunette.number import Array
 from lunette.op import Kernels, Op, ResolvedOp, Shapes
-from lunette.ops import Concat, Conv, ConvTranspose
+from lunette.ops import Conv, ConvTranspose
 from lunette.ops.binary import Binary
+from lunette.ops.concat import Concat
 from lunette.ops.glue import Layout, strides
 from lunette.ops.pool import Pool
 from lunette.ops.unary import Unary
 from lunette.window import Axis, Shape, Window
 
-MOVING: Final = 0.35e-9
-"""Seconds to move a cell from one layout to the other, roughly; what is saved is counted in the same seconds."""
-SAVED_BY_PRODUCT: Final = 0.8e-12
-"""For a multiplication or an addition of a convolution that joins channels; 3.5e-11 for one that does not."""
-SAVED_DEPTHWISE: Final = 1.5e-11
+MOVING = 0.35e-9
+"""Seconds that moving a cell takes, roughly; the next two are on the same scale, and only ratios matter."""
+SAVED_BY_PRODUCT = 0.8e-12
+"""Seconds that a multiplication or an addition of a convolution is shorter in blocks."""
+SAVED_DEPTHWISE = 1.5e-11
+"""The same where channels are not joined."""
 
 
 # ---- moving
@@ -117,7 +120,9 @@ def conv_form(plan: Steps, n: Node, relu: bool, lanes: int) -> Form | None:
     weights = plan.graph.nodes[n.inputs[1]].value
     if convolution is None or weights is None or n.dtype != np.float32:
         return None
-    pack: Any = core.conv_blocked_pack(*convolution, isinstance(n.op, ConvTranspose))
+    make_pack: Any = core.conv_blocked_pack
+    make_task: Any = core.conv_blocked
+    pack = make_pack(*convolution, isinstance(n.op, ConvTranspose))
     if not pack.count(1):
         return None
     axis, shape = len(n.resolved.batch), blocked(n.shape, len(n.resolved.batch), lanes)
@@ -141,16 +146,15 @@ def _form_of(plan: Steps, step: Step, axes: Mapping[int, int], lanes: int) -> Fo
     """What a step is in blocks; `axes` tells the channels of the values that have some."""
     n = plan.graph.nodes[step.node]
     if step.in_blocks is not None:
-        return step.in_blocks(plan, lanes)
+        form: Form | None = step.in_blocks(plan, lanes)
+        return form
     if n.kind is None or n.dtype != np.float32 or step.beside or len(step.covers) != 1 or n.resolved is None:
         return None
-    for kind, form in FORMS.items():
-        if issubclass(n.kind, kind):
-            return form(plan, step, n, axes, lanes)
-    return None
+    make = next((make for kind, make in FORMS.items() if issubclass(n.kind, kind)), None)
+    return None if make is None else make(plan, step, n, axes, lanes)
 
 
-def _by_kernel(plan: Steps, like: Node, op: Op, shapes: Shapes, out: Shape) -> Node | None:
+def _by_kernel(plan: Steps, like: Node, op: Op, shapes: tuple[Shape | None, ...], out: Shape) -> Node | None:
     """A node that computes what another does, on arrays of other shapes; None where it has no kernel."""
     d = None if like.resolved is None or like.resolved.d is None else like.resolved.d + 1
     batch: Shape = () if d is None else like.resolved.batch  # type: ignore[union-attr]
@@ -215,13 +219,13 @@ def _concat_form(plan: Steps, step: Step, n: Node, axes: Mapping[int, int], lane
     return None if made is None else Form(axis, tuple(range(len(shapes))), 0.0, _made(plan, made))
 
 
-FORMS: Final[Mapping[type[Op], Callable[[Steps, Step, Node, Mapping[int, int], int], Form | None]]] = {
+FORMS: Final[Mapping[Any, Callable[[Steps, Step, Node, Mapping[int, int], int], Form | None]]] = {
     Pool: _pool_form,
     Unary: _cells_form,
     Binary: _cells_form,
     Concat: _concat_form,
 }
-"""Of operators that go along."""
+"""Of operators that go along, by the classes that they are made from."""
 
 
 # ---- choosing
@@ -358,7 +362,7 @@ def _moved(choice: _Choice) -> Steps:
         if value not in other:
             shape, dtype, array = nodes[value].shape, nodes[value].dtype, nodes[value].value
             kind: type[Moving] = ToBlocks if in_blocks else FromBlocks
-            op = kind(axis_of[value] if value in axis_of else axis, choice.lanes)
+            op = kind(axis_of.get(value, axis), choice.lanes)
             if array is not None:
                 moved = np.ascontiguousarray(op.spec(array))
                 other[value] = plan.graph.append(Node(moved.shape, dtype, value=moved)).id

@@ -58,9 +58,8 @@ class Stats:
         lines = [f"{'time':>10} {'share':>6} {'GFLOP/s':>8}  {'layout':<13} step"]
         for n in self.nodes:
             rate = n.flops / n.seconds / 1e9 if n.seconds else 0.0
-            lines.append(
-                f"{n.seconds * 1e6:8.1f}us {n.seconds / max(self.seconds, 1e-12):6.1%} {rate:8.1f}  {n.layout:<13} {n.text}"
-            )
+            share = n.seconds / max(self.seconds, 1e-12)
+            lines.append(f"{n.seconds * 1e6:8.1f}us {share:6.1%} {rate:8.1f}  {n.layout:<13} {n.text}")
         lines.append(f"{self.seconds * 1e6:8.1f}us in all, {self.flops / 1e9:.3f} GFLOP")
         lines.append(
             f"arena {self.arena / 2**20:.2f} MiB (largest live set {self.largest_live / 2**20:.2f} MiB), "
