@@ -1,8 +1,8 @@
 """Layouts: values of a program in blocks of channels, where that pays.
 
 A value (*batch, channels, *space) in blocks is (*batch, channels / L, *space, L), with as many channels L side by side
-as a vector has lanes: what reads it needs no gathering, and what sums it writes whole vectors. Its cells are the same, in
-another order. Convolutions gain, pools and functions of single cells go along, everything else reads and writes values
+as a vector has lanes: what reads it needs no gathering, and what sums it writes whole vectors. Its cells are the same,
+in another order. Convolutions gain, pools and functions of single cells go along, everything else reads and writes values
 as they are; a value that is read in both layouts is moved once. What runs in blocks is chosen by what it saves and what
 moving costs (docs/adr/0027-blocks-of-channels.md).
 """
@@ -131,7 +131,7 @@ def conv_form(plan: Steps, n: Node, relu: bool, lanes: int) -> Form | None:
         packed: Array = np.empty(pack.count(1), n.dtype)
         pack(weights, packed)
         constant = plan.graph.append(Node(packed.shape, packed.dtype, value=packed)).id
-        task = core.conv_blocked(*convolution, isinstance(n.op, ConvTranspose), relu)
+        task = make_task(*convolution, isinstance(n.op, ConvTranspose), relu)
         x, _, bias, scale, shift, add, _ = reads
         return replace(n, shape=shape, inputs=(x, *n.inputs[1:])), task, [x, constant, bias, scale, shift, add]
 
