@@ -2,9 +2,9 @@
 
 A value (*batch, channels, *space) in blocks is (*batch, channels / L, *space, L), with as many channels L side by side
 as a vector has lanes: what reads it needs no gathering, and what sums it writes whole vectors. Its cells are the same,
-in another order. Convolutions gain, pools and functions of single cells go along, everything else reads and writes values
-as they are; a value that is read in both layouts is moved once. What runs in blocks is chosen by what it saves and what
-moving costs (docs/adr/0027-blocks-of-channels.md).
+in another order. Convolutions gain, pools and functions of single cells go along, everything else reads and writes
+values as they are; a value that is read in both layouts is moved once. What runs in blocks is chosen by what it saves
+and what moving costs (docs/adr/0027-blocks-of-channels.md).
 """
 
 from __future__ import annotations
