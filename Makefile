@@ -15,7 +15,7 @@ PYTHONS = $(foreach minor,11 12 13 14,$(shell python3.$(minor) -c "print('python
 # The instruction sets that this processor has.
 SETS := generic $(shell grep -qsm1 avx2 /proc/cpuinfo && echo avx2) $(shell grep -qsm1 avx512vl /proc/cpuinfo && echo avx512)
 # Tests of the compiled kernels (pytest.mark.kernels), which run on every instruction set.
-KERNELS := tests/test_kernels.py tests/test_winners.py tests/test_rounded.py tests/test_interval.py tests/test_sums.py tests/test_rows.py
+KERNELS := tests/test_kernels.py tests/test_winners.py tests/test_rounded.py tests/test_interval.py tests/test_sums.py tests/test_rows.py tests/test_blocks.py
 
 .PHONY: help demo test test-all test-long browser docs cluster defects sanitize aarch64 wheels need bench verify-bench check format clean
 
