@@ -13,4 +13,8 @@ i64 direct_packed_size(const Conv&, bool input_grad);
 template <class T>
 void direct_pack(const Conv&, bool input_grad, const T* w, T* packed);
 
+// The weight gradient likewise.
+template <class T>
+bool direct_weight_grad(const Conv&, const T* x, const T* g, T* dw);
+
 }  // namespace lunette::LN_ISA
