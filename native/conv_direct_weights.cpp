@@ -209,17 +209,19 @@ void run_direct(const Weights<T>& d, const List<i64>& place, i64 kernel, const T
 
 template <class T>
 bool direct_weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
-    if constexpr (vector_bytes < 32) return false;
-    Gather z;
-    const Sizes s = sizes(conv.axes, conv.rank);
-    if (!forward_gather(z, conv) || z.channels * z.rows < 2) return false;
-    const Weights<T> d(z);
-    if (!d.fits || !pays(d)) return false;
-    if (z.taps < s.kernel) std::fill_n(dw, conv.cout * z.channels * s.kernel, T(0));
-    List<i64> place;
-    places(z, place);
-    run_direct(d, place, s.kernel, x, g, dw);
-    return true;
+    if constexpr (vector_bytes >= 32) {  // the smallest vectors and registers gain nothing
+        Gather z;
+        const Sizes s = sizes(conv.axes, conv.rank);
+        if (!forward_gather(z, conv) || z.channels * z.rows == 1) return false;  // depthwise sums have vectors of cells
+        const Weights<T> d(z);
+        if (!d.fits || !pays(d)) return false;
+        if (z.taps < s.kernel) std::fill_n(dw, conv.cout * z.channels * s.kernel, T(0));
+        List<i64> place;
+        places(z, place);
+        run_direct(d, place, s.kernel, x, g, dw);
+        return true;
+    }
+    return false;
 }
 
 template bool direct_weight_grad(const Conv&, const float*, const float*, float*);
