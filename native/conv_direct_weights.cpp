@@ -146,10 +146,13 @@ void add_run(const Weights<T>& d, const WeightRun& r, i64 begin, i64 end, const 
 // As in direct sums of the result: LUNETTE_DIRECT=1 takes these wherever there are any, 0 nowhere.
 template <class T>
 bool pays(const Weights<T>& d) {
-    const char* asked = std::getenv("LUNETTE_DIRECT");
-    if (asked && *asked == '0') return false;
-    if (asked && *asked == '1') return true;
-    return d.z.taps > 1 || d.z.col().step > 1;  // a plain product: panels are packed as cells lie
+    static const char asked = [] {
+        const char* found = std::getenv("LUNETTE_DIRECT");
+        return found ? *found : '\0';
+    }();
+    if (asked == '0' || asked == '1') return asked == '1';
+    if (d.z.taps == 1 && d.z.col().step == 1) return false;  // a plain product: panels are packed as cells lie
+    return vector_bytes == 64 || d.taps < 7;  // seven sums of half the size are too few to hide what an addition takes
 }
 
 template <class T>
