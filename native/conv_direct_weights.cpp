@@ -45,6 +45,7 @@ struct Weights {
         chunks = up(col.taps, taps);
         if (chunks * taps != col.taps) return;
         choose_channels();
+        if (z.taps * width() * channels * i64(sizeof(T)) > part_bytes) return;
         const i64 cells = least(run_cells, run_bytes / i64(sizeof(T)) / width());
         pixels_of_run = even_split(col.m, cells);
         lines_of_run = pixels_of_run < col.m ? 1 : even_split(row.m, cells / col.m);
