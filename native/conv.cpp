@@ -112,7 +112,7 @@ void conv_pack(const Conv& conv, bool input_grad, const T* w, T* packed) {
 
 template <class T>
 void conv_weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
-    weight_grad(conv, x, g, dw);
+    if (!direct_weight_grad(conv, x, g, dw)) weight_grad(conv, x, g, dw);
 }
 
 // db[c] = sum of g[c, o] over batch and cells, in vectors as far as there are cells, the rest singly.

@@ -16,6 +16,32 @@ constexpr i64 tile_pixels = 256;
 constexpr i64 beyond_cache = 256 << 10;
 constexpr i64 few_terms = 192, long_line = 64;
 
+// As many rows as a vector has lanes, `pitch` apart, as columns. Quarters of a vector are put side by side as they are read,
+// which leaves half of the exchanges.
+template <class T>
+[[gnu::always_inline]] inline void load_turned(const T* from, i64 pitch, Vector<T> (&m)[lanes<T>]) {
+    constexpr int L = lanes<T>;
+#if defined(__AVX512F__)
+    constexpr int E = 16 / sizeof(T);
+    auto quarter = [&](int row, int column) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from + row * pitch + column));
+    };
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) {
+        const int column = i / E * E, row = i % E;
+        __m512i v = _mm512_castsi128_si512(quarter(row, column));
+        v = _mm512_inserti32x4(v, quarter(row + E, column), 1);
+        v = _mm512_inserti32x4(v, quarter(row + 2 * E, column), 2);
+        v = _mm512_inserti32x4(v, quarter(row + 3 * E, column), 3);
+        m[i] = bits<Vector<T>>(v);
+    }
+    turn_quarters(m);
+#else
+    for (int i = 0; i < L; ++i) m[i] = load(from + i * pitch);
+    transpose<T>(m);
+#endif
+}
+
 // A Gather as lines of pixels.
 template <class T>
 struct Direct {
@@ -111,6 +137,12 @@ struct Direct {
                                      turned(turned_cols, k, cols)]);
         bool as_they_lie = l.channel == z.taps;
         for (i64 t = 0; t < z.taps; ++t) as_they_lie &= order[t] == t;
+        constexpr i64 L = lanes<T>;
+        const bool rows_hold_taps = l.row == l.kernel;  // of an input gradient
+        const T* const w_end = w + (rows_hold_taps ? z.groups * l.group : 0);
+        List<i64> tap_at;  // of each cell of the kernel
+        for (i64 k = 0; k < l.kernel && rows_hold_taps; ++k) tap_at.push(-1);
+        for (i64 t = 0; t < z.taps && rows_hold_taps; ++t) tap_at[order[t]] = t;
         auto task = [&](i64 i) {
             const i64 group = i / groups, first = i % groups * width, count = least(width, z.rows - first);
             T* out = to + i * z.channels * z.taps * width;
@@ -118,42 +150,25 @@ struct Direct {
             for (i64 k = 0; k < z.channels * z.taps && count < width; ++k)
                 for (i64 v = count; v < width; ++v) out[k * width + v] = 0;
             if (as_they_lie) return transpose_block(from, l.row, count, 0, z.channels * z.taps, out, width, 1);
-            for (i64 c = 0; c < z.channels; ++c)
+            for (i64 c = 0; c < z.channels; ++c, out += z.taps * width) {
+                const T* by = from + c * l.channel;
+                i64 whole = 0;  // channels of the result whose weights are turned, some cells of the kernel at a time
+                for (; whole + L <= count && by + (whole + L) * l.row + L <= w_end; whole += L)
+                    for (i64 k = 0; k < l.row; k += L) {
+                        Vector<T> m[lanes<T>];
+                        load_turned(by + whole * l.row + k, l.row, m);
+                        for (i64 i = 0; i < least(L, l.row - k); ++i)
+                            if (tap_at[k + i] >= 0) store(out + tap_at[k + i] * width + whole, m[i]);
+                    }
                 for (i64 t = 0; t < z.taps; ++t)
-                    for (i64 v = 0; v < count; ++v)
-                        out[(c * z.taps + t) * width + v] = from[v * l.row + c * l.channel + order[t]];
+                    for (i64 v = whole; v < count; ++v) out[t * width + v] = by[v * l.row + order[t]];
+            }
         };
         if (packed() < 32768)
             for (i64 i = 0; i < z.groups * groups; ++i) task(i);
         else parallel_for(z.groups * groups, task);
     }
 };
-
-// As many rows as a vector has lanes, `pitch` apart, as columns. Quarters of a vector are put side by side as they are read,
-// which leaves half of the exchanges.
-template <class T>
-[[gnu::always_inline]] inline void load_turned(const T* from, i64 pitch, Vector<T> (&m)[lanes<T>]) {
-    constexpr int L = lanes<T>;
-#if defined(__AVX512F__)
-    constexpr int E = 16 / sizeof(T);
-    auto quarter = [&](int row, int column) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from + row * pitch + column));
-    };
-#pragma GCC unroll 16
-    for (int i = 0; i < L; ++i) {
-        const int column = i / E * E, row = i % E;
-        __m512i v = _mm512_castsi128_si512(quarter(row, column));
-        v = _mm512_inserti32x4(v, quarter(row + E, column), 1);
-        v = _mm512_inserti32x4(v, quarter(row + 2 * E, column), 2);
-        v = _mm512_inserti32x4(v, quarter(row + 3 * E, column), 3);
-        m[i] = bits<Vector<T>>(v);
-    }
-    turn_quarters(m);
-#else
-    for (int i = 0; i < L; ++i) m[i] = load(from + i * pitch);
-    transpose<T>(m);
-#endif
-}
 
 // Sums [pixel][width] become lines of a vector of pixels each, for a vector of channels or, if not All, `count` of them.
 template <bool All, class T>
@@ -316,13 +331,14 @@ Wanted wanted() {
     return found;
 }
 
-// Whether direct sums are better than the blocked product. `beforehand`: packing costs nothing.
+// Whether direct sums are better than the blocked product. `beforehand`: packing costs nothing; for an input gradient the
+// product has to gather its weights, too.
 template <class T>
-bool pays(const Direct<T>& d, bool beforehand) {
+bool pays(const Direct<T>& d, bool input_grad, bool beforehand) {
     const Gather& z = d.z;
     if (!d.fits || wanted() == Wanted::everywhere) return d.fits;
     if (sizeof(T) == 8) return false;  // vectors of half as many channels: nothing is gained
-    if (z.cells < (beforehand ? 4 : 128)) return false;
+    if (z.cells < (beforehand ? 4 : input_grad ? 16 : 128)) return false;
     if (z.taps == 1 && (z.col().step == 1 || !beforehand)) return false;  // a plain product: panels are packed as cells lie
     // Sums are turned when they are finished, which few terms do not pay for; but then the blocked product has to cut its
     // panels into lines, unless lines are long.
@@ -345,7 +361,7 @@ void if_direct(const Conv& c, bool input_grad, bool beforehand, F f) {
         Gather z;
         if (!(input_grad ? residue_gather(z, 0, c) : forward_gather(z, c))) return;
         const Direct<T> d(z);
-        if (pays(d, beforehand)) f(d, input_grad ? residue_layout(z, s) : forward_layout(z, s));
+        if (pays(d, input_grad, beforehand)) f(d, input_grad ? residue_layout(z, s) : forward_layout(z, s));
     }
 }
 

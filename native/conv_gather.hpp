@@ -17,7 +17,7 @@ inline Sizes sizes(const ConvAxis* axes, i64 d) {
 }
 
 // False: there are no terms at all.
-bool forward_gather(Gather& z, const Conv& c) {
+inline bool forward_gather(Gather& z, const Conv& c) {
     auto [axes, d, groups, batch, cin, cout] = c;
     Sizes s = sizes(axes, d);
     if (any_zero(batch, cin, cout, s.n, s.m, s.kernel)) return false;
@@ -50,10 +50,21 @@ void fill(T* y, i64 batch, i64 channels, i64 cells, const Epilogue<T>& e) {
     }
 }
 
+// Sums of a weight gradient, [channel][tap][width], of which those from number t on become weights: `to` is where the first
+// channel begins, in the first of `count` rows.
+template <class T>
+void put_weights(const Gather& z, const List<i64>& place, i64 kernel, const T* sums, i64 width, i64 count, i64 t, i64 n, T* to) {
+    const i64 pitch = z.channels * kernel;
+    if (z.taps == kernel) return transpose_block(sums, width, n, 0, count, to + t, pitch, 1);
+    for (i64 r = 0; r < n; ++r)
+        for (i64 l = 0; l < count; ++l)
+            to[l * pitch + (t + r) / z.taps * kernel + place[(t + r) % z.taps]] = sums[r * width + l];
+}
+
 // dx[j, i] = b[j] + sum of g[c, o] * w[c, j, k] over o*stride - lo + k*dilation = i. Input cells of one
 // residue modulo the stride see the same kernel cells, at steps of one output cell: each residue is a Gather
 // of its own. False: it sees none.
-bool residue_gather(Gather& z, i64 residue, const Conv& c) {
+inline bool residue_gather(Gather& z, i64 residue, const Conv& c) {
     auto [axes, d, groups, batch, cin, cout] = c;
     Sizes s = sizes(axes, d);
     if (any_zero(batch, cin, cout, s.n, s.m, s.kernel)) return false;

@@ -143,21 +143,13 @@ void weight_grad(const Conv& conv, const T* x, const T* g, T* dw) {
     bool bad = false;
     auto finish = [&](i64 group, i64 block, const T* sums) {  // turns [channel panel][row][channel] into dw
         auto [c, t, n] = p.block(block);
-        T* to = dw + (group * z.rows * z.channels + c) * s.kernel;
         bool doubt = false;
         for (i64 m = 0; m < z.rows; m += W) {
             const T* from = sums + m * n;
-            i64 width = least(W, z.rows - m), pitch = z.channels * s.kernel;
+            const i64 width = least(W, z.rows - m);
             for (i64 i = 0; i < n && z.absent; ++i)
                 for (i64 l = 0; l < width; ++l) doubt |= in_doubt(from[i * W + l]);
-            if (z.taps == s.kernel) {
-                transpose_block(from, W, n, 0, width, to + m * pitch + t, pitch, 1);
-                continue;
-            }
-            for (i64 r = 0; r < n; ++r)
-                for (i64 l = 0; l < width; ++l)
-                    to[(m + l) * pitch + (t + r) / z.taps * s.kernel + place[(t + r) % z.taps]] =
-                        from[r * W + l];
+            put_weights(z, place, s.kernel, from, W, width, t, n, dw + ((group * z.rows + m) * z.channels + c) * s.kernel);
         }
         if (doubt) __atomic_store_n(&bad, true, __ATOMIC_RELAXED);
     };

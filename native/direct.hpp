@@ -21,4 +21,8 @@ void into_blocks_pack(const Conv&, const T* w, T* packed);
 template <class T>
 void into_blocks_conv(const Conv&, const T* x, const T* packed, const Epilogue<T>&, T* y);
 
+// The weight gradient likewise.
+template <class T>
+bool direct_weight_grad(const Conv&, const T* x, const T* g, T* dw);
+
 }  // namespace lunette::LN_ISA

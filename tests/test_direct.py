@@ -46,6 +46,11 @@ CASES = {
     "weights beyond the cache": ((1, 130, 7, 7), (256, 130, 3, 3), {"padding": 1}),
     "groups": ((2, 40, 14, 14), (64, 20, 3, 3), {"padding": 1, "groups": 2}),
     "a volume": ((2, 10, 6, 9, 16), (32, 10, 3, 3, 3), {"padding": 1}),
+    "seven taps at both edges": ((1, 3, 9, 5), (40, 3, 7, 7), {"padding": 3}),
+    "eleven taps": ((2, 4, 5, 20), (20, 4, 3, 11), {"padding": (1, 5)}),
+    "six and two taps": ((1, 9, 8, 12), (70, 9, 2, 6), {"stride": 2, "padding": 2}),
+    "four taps, a long line": ((1, 8, 2, 700), (24, 8, 1, 4), {"stride": (1, 3)}),
+    "small images": ((9, 5, 4, 4), (20, 5, 3, 3), {"padding": 1}),
 }
 rng = np.random.default_rng(0)
 for (name, (xs, ws, options)), bias, dtype in itertools.product(CASES.items(), (False, True), (np.float32, np.float64)):
@@ -62,6 +67,20 @@ for (name, (xs, ws, options)), bias, dtype in itertools.product(CASES.items(), (
         h = height(ws[0] * w[0, 0].size)
         f = lambda x, w, g, arithmetic="fast": ln.conv_vjp((x, w), g, arithmetic=arithmetic, **options)[0]
         check(f, x, w, g)
+    if not bias:
+        g = rng.standard_normal(ln.conv(x, w, **options).shape).astype(dtype)
+        h = height(g[:, 0].size)
+        f = lambda x, w, g, arithmetic="fast": ln.conv_vjp((x, w), g, arithmetic=arithmetic, **options)[1]
+        for threads in (1, 3):  # with several, the cells are shared out, too
+            ln.set_num_threads(threads)
+            check(f, x, w, g)
+        ln.set_num_threads(1)
+        z, some = x.copy(), (slice(None), slice(None), *(slice(3) for _ in xs[2:]))
+        z[:, 0], g[rng.random(g.shape) < 0.5], g[:, 1] = 0, 0, -abs(g[:, 1])
+        z[some][:, 1], z[some][:, 2], g[:, -1, ..., -1] = np.inf, np.nan, np.inf
+        strange = f(z, w, g)
+        marks = np.stack([np.isnan(strange), np.isinf(strange), np.signbit(strange) & ~(strange != 0)])
+        print(name, "dw", dtype.__name__, np.packbits(marks).tobytes().hex()[:4000])
     # In a program: packed beforehand, with what follows.
     r = rng.standard_normal(ln.conv(x, w, **options).shape).astype(dtype)
     f = lambda x: ln.relu(ln.add(ln.conv(x, w, b, **options), r))

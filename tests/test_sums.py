@@ -78,6 +78,11 @@ def conv(x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Iterator[tup
     yield "db", Problem(y, vjp(2))
 
 
+def weights(x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Iterator[tuple[str, Problem]]:
+    """The derivative in the weights alone."""
+    return ((name, problem) for name, problem in conv(x, w, **options) if name == "dw")
+
+
 def conv_transpose(x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Iterator[tuple[str, Problem]]:
     y = ln.output_shape("conv_transpose", x, w, **options)
 
@@ -220,6 +225,9 @@ def every() -> Iterator[tuple[str, Problem]]:
         "conv dilated": conv((2, 5, 700), (3, 5, 60), dilation=11, padding=330),
         "conv 3-D": conv((40, 3, 4, 5, 6), (2, 3, 3, 3, 3), padding=1),
         "conv 0-D": conv((2000, 3), (2, 3)),
+        "planes in many runs": weights((1, 2, 131, 400), (2, 2, 1, 3)),
+        "images in runs": weights((900, 2, 4, 4), (3, 2, 3, 3), padding=1),
+        "stacks of small planes": weights((300, 2, 5, 3, 4), (2, 2, 2, 2, 2)),
         "depthwise rows of 1": conv((1, 1, 1026, 1), (1, 1, 3, 1)),
         "depthwise rows of 2": conv((1, 1, 1026, 2), (1, 1, 3, 1)),
         "depthwise rows of 3": conv((2, 2, 900, 3), (2, 1, 2, 2), padding=1, groups=2),
