@@ -1,4 +1,5 @@
 // The mean of each window, and its adjoint.
+#include "elementary.hpp"
 #include "long_sum.hpp"
 #include "operators.hpp"
 #include "sum.hpp"
@@ -38,11 +39,18 @@ public:
             product *= mean == Mean::inside ? ax.inside[0] : ax.count[0];
         }
         if (mean != Mean::divisor) by_ = static_cast<T>(product);
+        // A product takes a fraction of the time of a division, and gives the same where the divisor is a power of two, or a small
+        // whole number and what the product is off by can be told exactly.
+        int exponent;
+        if (std::fabs(std::frexp(by_, &exponent)) == T(0.5) && std::isnormal(1 / by_)) inverse_ = exact;
+#if defined(__FMA__)
+        else if (by_ == std::floor(by_) && by_ > 0 && by_ <= most_exact) inverse_ = near;
+#endif
         const PoolAxis& last = pool.axes[pool.rank - 1];
         if (constant_ || last.m > most_kept) return;
         const i64* table = mean == Mean::inside ? last.inside : last.count;
         for (i64 o = 0; o < last.m; ++o) inner_[o] = static_cast<T>(table[o]);
-        kept_ = last.most <= exact && greatest_product(pool) <= exact;
+        kept_ = last.most <= most_exact && greatest_product(pool) <= most_exact;
     }
     bool constant() const { return constant_; }
     T by() const { return by_; }  // where it is constant
@@ -52,10 +60,23 @@ public:
         constexpr int L = lanes<T>;
         i64 i = 0;
         auto spoiled = splat<L>(T(0));
-        for (; i + L <= n; i += L) {
-            auto v = load<L>(x + i) / by_;
-            store<L>(y + i, v);
-            spoiled += v * T(0);  // NaN from here on if v is not finite
+        auto all = [&](auto mean) __attribute__((always_inline)) {
+            for (; i + L <= n; i += L) {
+                const auto v = mean(load<L>(x + i));
+                store<L>(y + i, v);
+                spoiled += v * T(0);  // NaN from here on if v is not finite
+            }
+        };
+        const T by = by_, inverse = 1 / by;
+        if (inverse_ == exact) {
+            all([=](auto v) { return v * inverse; });
+        } else if (inverse_ == near) {  // and what that is off by; in this order zeros keep their sign
+            all([=](auto v) {
+                const auto mean = v * inverse;
+                return mean - product_error<T>(mean, splat<L>(by), v) * inverse;
+            });
+        } else {
+            all([=](auto v) { return v / by; });
         }
         bool rest = true;
         for (; i < n; ++i) y[i] = x[i] / by_, rest = rest && std::isfinite(y[i]);
@@ -85,7 +106,7 @@ public:
     }
 
 private:
-    static constexpr i64 most_kept = 256, exact = i64(1) << 20;
+    static constexpr i64 most_kept = 256, most_exact = i64(1) << 20;
 
     i64 greatest_product(const Pool& pool) const {
         __int128 product = 1;
@@ -100,6 +121,7 @@ private:
     const Pool& pool_;
     Mean mean_;
     T by_;
+    enum { none, near, exact } inverse_ = none;
     bool constant_, kept_ = false;
     T inner_[most_kept];
 };

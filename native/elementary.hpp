@@ -71,6 +71,20 @@ inline V product_error(V a, V b, V p) {
 #endif
 }
 
+// a / b for normal b and quotients of middling size, or zero: within an ulp, and sooner than vectors are divided.
+template <class T, class V>
+inline V quotient(V a, V b) {
+#if defined(__AVX512F__)
+    if constexpr (std::is_same_v<V, Vec<float, 16>>) {
+        V r = _mm512_maskz_rcp14_ps(0xffff, b);
+        r = r - product_error<T>(r, b, splat<16>(T(1))) * r;
+        const V q = a * r;
+        return q - product_error<T>(q, b, a) * r;
+    }
+#endif
+    return a / b;
+}
+
 // exp(r) for |r| <= ln(2)/2 or a little more.
 template <class T, class V>
 inline V exp_small(V r) {
@@ -117,7 +131,7 @@ inline V power_of_two_small(V r) {
 // log(m) for m between sqrt(1/2) and sqrt(2).
 template <class T, class V>
 inline V log_near_one(V m) {
-    V f = m - T(1), s = f / (f + T(2)), z = s * s, half = f * f * T(0.5);
+    V f = m - T(1), s = quotient<T>(f, f + T(2)), z = s * s, half = f * f * T(0.5);
     constexpr int K = Format<T>::log_terms;
     V R = splat<sizeof(V) / sizeof(T)>(T(2.0 / (2 * K + 1)));
     for (int k = K - 1; k >= 1; --k) R = R * z + T(2.0 / (2 * k + 1));

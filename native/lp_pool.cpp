@@ -91,8 +91,12 @@ private:
         if (!(p_ <= 64) || (n > 0 && !range<true>(x, n, least, greatest, []<int N>(i64, Vec<T, N>) {}))) return false;
         if (greatest == 0) least = greatest = 1;
         int low = std::ilogb(least), high = std::ilogb(greatest) + 1, middle = (low + high) / 2;
-        if (low < -Format<T>::bias + 1) return false;
         scale_ = unscale_ = 1;
+        if (low <= -Format<T>::bias) {  // as far up as one power of two goes
+            const int up = std::min(-middle, Format<T>::bias);
+            scale_ = std::ldexp(T(1), up), unscale_ = std::ldexp(T(1), -up);
+            return std::max(std::abs(low + up), std::abs(high + up)) * p_ <= Format<T>::spread;
+        }
         if ((high - low) * p_ > 2 * (Format<T>::spread - 1) || std::abs(middle) > Format<T>::bias - 30) return false;
         // Most data needs no scaling.
         if (std::max(std::abs(low), std::abs(high)) * p_ > Format<T>::spread)

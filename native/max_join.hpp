@@ -31,6 +31,31 @@ bool scan_special(const T* x, i64 n) {
     return rest || any(found);
 }
 
+// b where it is greater, else a, whatever that is: the earlier of equals, and a where either is NaN. (GCC 12 warns of the forms
+// without a mask.)
+template <class V>
+[[gnu::always_inline]] inline V greater(V a, V b) {
+#if defined(__AVX512F__)
+    if constexpr (std::is_same_v<V, Vec<float, 16>>) return _mm512_maskz_max_ps(0xffff, b, a);
+    else if constexpr (std::is_same_v<V, Vec<double, 8>>) return _mm512_maskz_max_pd(0xff, b, a);
+    else
+#endif
+#if defined(__AVX2__)
+    if constexpr (std::is_same_v<V, Vec<float, 8>>) return _mm256_max_ps(b, a);
+    else if constexpr (std::is_same_v<V, Vec<double, 4>>) return _mm256_max_pd(b, a);
+    else
+#endif
+    return b > a ? b : a;
+}
+
+// N lanes again and again.
+template <int wide, int N, class V>
+inline auto repeated(V v) {
+    return [&]<int... l>(std::integer_sequence<int, l...>) {
+        return __builtin_shufflevector(v, v, (l % N)...);
+    }(std::make_integer_sequence<int, wide>());
+}
+
 // b comes after a, so b wins only when it is greater; a NaN wins over all but an earlier NaN.
 template <bool careful, class V>
 inline auto later_wins(V a, V b) {
@@ -62,19 +87,22 @@ struct MaxValue {
     static constexpr bool idempotent = true, any_order = true;
     // Of equal zeros the first wins, sign and all; and NaN needs care.
     struct Order {
-        Vec<Int<T>, lanes<T>> nan{}, least{};
+        static constexpr int L = lanes<T>;
+        Vec<Int<T>, L> nan{}, least{};
+        bool here = false;
         template <int N>
-        void meet(Vec<T, N> v) {
-            if constexpr (N == lanes<T>) {
-                auto b = bits<Vec<Int<T>, N>>(v);
+        [[gnu::always_inline]] void meet(Vec<T, N> v) {
+            constexpr Int<T> negative_zero = std::numeric_limits<Int<T>>::min();
+            if constexpr (N == L) {
+                const auto b = bits<Vec<Int<T>, L>>(v);
                 nan |= v != v, least = b < least ? b : least;
             } else if constexpr (N == 1) {
-                nan[0] |= v != v, least[0] = std::min(least[0], bits<Int<T>>(v));
+                here |= v != v || bits<Int<T>>(v) == negative_zero;
             } else {
-                for (int l = 0; l < N; ++l) meet<1>(v[l]);
+                meet<L>(repeated<L, N>(v));
             }
         }
-        bool matters() const { return any(nan) || any(least == std::numeric_limits<Int<T>>::min()); }
+        bool matters() const { return here || any(nan) || any(least == std::numeric_limits<Int<T>>::min()); }
     };
     struct Watch {
         Vec<Int<T>, lanes<T>> nan{};
@@ -133,7 +161,10 @@ struct MaxValue {
     static void arrays(Ref a, Ref b, F&& f) { f(a.v, b.v); }
 
     template <class C>
-    static C join(C a, C b) { return {later_wins<careful>(a.v, b.v) ? b.v : a.v}; }
+    static C join(C a, C b) {
+        if constexpr (careful) return {later_wins<true>(a.v, b.v) ? b.v : a.v};
+        else return {greater(a.v, b.v)};
+    }
 
     static bool wholes(const T* x, i64 n, T* y) {
         constexpr int L = lanes<T>;

@@ -3,11 +3,13 @@
 #pragma once
 #include "reduce_outer.hpp"
 #include "reduce_rows.hpp"
+#include "straight.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
 
 constexpr i64 level_bytes = 20 << 10; // partial results that wait for an outer axis
+constexpr i64 straight_outputs = 2048;  // that are finished while they are in the first cache
 constexpr i64 joined_bytes = 12 << 10; // rows that are joined before their cells are
 
 template <WindowReduction Op>
@@ -20,7 +22,7 @@ class Reducer {
 public:
     // x_end is the end of the whole input array: vectors may read past a row, never past that. Null: read on.
     Reducer(const Pool& pool, const T* x_end)
-        : pool_(pool), outer_(most_outer(pool)), inner_(pool.axes[pool.rank - 1], x_end) {
+        : pool_(pool), outer_(most_outer(pool)), inner_(pool.axes[pool.rank - 1], x_end), straight_(pool) {
         i64 rin = 1, rout = 1;
         for (int a = pool.rank - 1; a >= 0; --a) {
             const PoolAxis& ax = pool.axes[a];
@@ -66,6 +68,11 @@ public:
     // Outputs o0..o1-1 of axis a and everything inside them, from the cells at x, which lie `base` cells into their
     // plane. Whether the cells were special.
     bool run(int a, const T* x, i64 base, i64 o0, i64 o1, Ref out, char* memory) const {
+        if (a == 0 && straight(x, 1, o0, o1, out)) return false;
+        return axis_by_axis(a, x, base, o0, o1, out, memory);
+    }
+
+    bool axis_by_axis(int a, const T* x, i64 base, i64 o0, i64 o1, Ref out, char* memory) const {
         const PoolAxis& ax = pool_.axes[a];
         const Level& l = levels_[a];
         const int last = pool_.rank - 1;
@@ -118,9 +125,19 @@ public:
     // would be counted from the group's start, so this is for operations without places.
     template <class Done>
     void run_planes(const T* x, i64 planes, Ref out, char* memory, Done done) const {
-        const i64 group = std::min(planes, group_);
+        const i64 group = std::min(planes, group_), m = pool_.axes[0].m;
+        if (straight_.suits()) {
+            const i64 some = std::clamp<i64>(straight_outputs / pool_.cells_out, 1, planes);
+            for (i64 p = 0; p < planes; p += some) {
+                const i64 end = std::min(planes, p + some);
+                if (!straight(x + p * pool_.cells_in, end - p, 0, m, out.at(p * pool_.cells_out)))
+                    for (i64 q = p; q < end; ++q)
+                        axis_by_axis(0, x + q * pool_.cells_in, 0, 0, m, out.at(q * pool_.cells_out), memory);
+                done(p, end);
+            }
+            return;
+        }
         if (outer_first_ && group > 1) {
-            const i64 m = pool_.axes[0].m;
             if (!join_outer_first(x, planes, 0, m, out, memory))
                 for (i64 p = 0; p < planes; ++p)
                     run(0, x + p * pool_.cells_in, 0, 0, m, out.at(p * pool_.cells_out), memory);
@@ -131,12 +148,12 @@ public:
             const i64 count = std::min(group, planes - p);
             const T* from = x + p * pool_.cells_in;
             Ref to = out.at(p * pool_.cells_out);
-            if (pool_.rank == 1) inner_.rows(from, 0, count, 0, pool_.axes[0].m, to, memory);
-            else if (group_ == 1) run(0, from, 0, 0, pool_.axes[0].m, to, memory);
+            if (pool_.rank == 1) inner_.rows(from, 0, count, 0, m, to, memory);
+            else if (group_ == 1) run(0, from, 0, 0, m, to, memory);
             else {
                 const PoolAxis& ax = pool_.axes[0];
                 const i64 length = levels_[0].rout;
-                bool special = inner_.rows(from, 0, count * ax.n, 0, length, buffer, memory);
+                const bool special = inner_.rows(from, 0, count * ax.n, 0, length, buffer, memory);
                 for (i64 q = 0; q < count; ++q)
                     outer_.join_rows(special, ax, 0, ax.m, buffer.at(q * ax.n * length), 0, length, to.at(q * pool_.cells_out), memory);
             }
@@ -170,13 +187,19 @@ private:
         bool sparse;            // gaps between windows: do only the cells that are read
     };
 
+    // Whether that could be done without anything in memory.
+    bool straight(const T* x, i64 planes, i64 o0, i64 o1, Ref out) const {
+        if constexpr (!Op::any_order) return false;
+        else return straight_.suits() && straight_(x, planes, o0, o1, out.v);
+    }
+
     bool inner(int a, const T* x, i64 base, i64 count, Ref out, char* memory) const {
         const PoolAxis& next = pool_.axes[a + 1];
         const Level& l = levels_[a];
         if (a + 1 == pool_.rank - 1) return inner_.rows(x, base, count, 0, next.m, out, memory);
         bool special = false;
         for (i64 i = 0; i < count; ++i)
-            special |= run(a + 1, x + i * l.rin, base + i * l.rin, 0, next.m, out.at(i * l.rout), memory);
+            special |= axis_by_axis(a + 1, x + i * l.rin, base + i * l.rin, 0, next.m, out.at(i * l.rout), memory);
         return special;
     }
 
@@ -224,6 +247,7 @@ private:
     i64 sizes_[max_axes], joined_, joined_memory_;  // input cells in one step along an axis; rows joined at a time
     RowJoins<Op> outer_;
     RowReducer<Op> inner_;
+    Straight<Op> straight_;
 };
 
 }  // namespace

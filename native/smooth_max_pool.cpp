@@ -20,20 +20,22 @@ public:
     bool terms(const T* x, i64 n, T* e) {
         constexpr T spread = Format<T>::spread;
         if (!rate_.precise()) return false;
-        T least = 0, greatest = 0;
-        auto exponentials = [&] {
-            return range<false>(x, n, least, greatest, [e, rate = rate_, shift = shift_]<int N>(i64 i, Vec<T, N> v) {
-                store<N>(e + i, exp_scaled<T>(rate, v, shift));
-            });
-        };
         shift_ = 0;  // right for most data
-        if (n > 0 && !exponentials()) return false;
+        const T far = greatest_magnitude(x, n, [e, rate = rate_]<int N>(i64 i, Vec<T, N> v) {
+            store<N>(e + i, exp_scaled<T>(rate, v, 0));
+        });
+        if (far * std::fabs(rate_.hi) <= spread - 2) return true;
+        T least = 0, greatest = 0;
+        if (n > 0 && !range<false>(x, n, least, greatest, []<int N>(i64, Vec<T, N>) {})) return false;
+        auto exponentials = [&] {
+            each_vector<T>(n, [&]<int N>(i64 i) { store<N>(e + i, exp_scaled<T>(rate_, load<N>(x + i), shift_)); });
+            return true;
+        };
         T a = beta_ * least, b = beta_ * greatest;
         T low = std::min(a, b), high = std::max(a, b);
         if (counts_absent) low = std::min(low, T(0)), high = std::max(high, T(0));
         if (!(low >= -Format<T>::most_exponent && high <= Format<T>::most_exponent)) return false;
         T k0 = std::floor(low * T(1.4426950408889634)) - 1, k1 = std::ceil(high * T(1.4426950408889634)) + 1;
-        if (k0 >= -spread && k1 <= spread) return true;
         shift_ = static_cast<Int<T>>((k0 + k1) / 2);
         return k1 - k0 <= 2 * spread && exponentials();
     }

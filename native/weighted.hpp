@@ -36,6 +36,28 @@ bool all_tame(const T* x, i64 n) {
     return !rest && !any(wild);
 }
 
+// The greatest magnitude of n cells, or NaN if one is. f.<N>(i, cells i..i+N-1) meets all cells on the way, some of them twice.
+template <class T, class F>
+T greatest_magnitude(const T* x, i64 n, F&& f) {
+    constexpr int L = lanes<T>;
+    constexpr Int<T> size = std::numeric_limits<Int<T>>::max();  // all bits but the sign: greater numbers have greater ones, NaN the greatest
+    Vec<Int<T>, L> even{}, odd{};
+    Int<T> most = 0;
+    auto one = [&](i64 at, Vec<Int<T>, L>& seen) __attribute__((always_inline)) {
+        const auto v = load<L>(x + at);
+        const auto b = bits<Vec<Int<T>, L>>(v) & size;
+        seen = b > seen ? b : seen;
+        f.template operator()<L>(at, v);
+    };
+    i64 i = 0;
+    for (; i + 2 * L <= n; i += 2 * L) one(i, even), one(i + L, odd);
+    if (i + L <= n) one(i, even), i += L;
+    if (i < n && n >= L) one(n - L, odd), i = n;
+    for (; i < n; ++i) most = std::max(most, bits<Int<T>>(x[i]) & size), f.template operator()<1>(i, x[i]);
+    most = std::max(most, fold<L>(even > odd ? even : odd, [](auto p, auto q) { return p > q ? p : q; }));
+    return bits<T>(most);
+}
+
 // The least and the greatest of n cells; false if some cell is not finite. f.<N>(i, cells i..i+N-1) meets all cells on the
 // way, some of them twice.
 template <bool magnitude, class T, class F>
@@ -132,6 +154,99 @@ void clear_unread(const Pool& back, i64 i0, i64 i1, T* dx) {
     });
 }
 
+// Numbers too small to be tame, times a power of two that makes them so, if their greatest is small: what is then too small
+// beside that changes results by less than the least number there is.
+template <class T>
+class Lift {
+public:
+    // Whether these n numbers are tame, or can be.
+    bool fits(const T* x, i64 n) {
+        if (all_tame(x, n)) return true;
+        T least, greatest;
+        if (!range<true>(x, n, least, greatest, []<int N>(i64, Vec<T, N>) {}) || greatest > 256) return false;
+        power_ = Format<T>::tame - 1 - std::ilogb(greatest);
+        return true;
+    }
+    bool needed() const { return power_ != 0; }
+    double down(double y) const { return std::ldexp(y, -power_); }
+    // y = x * 2^power, in place or not, and back.
+    void up(const T* x, i64 n, T* y) const { times(power_, x, n, y); }
+    void back(i64 n, T* y) const { times(-power_, y, n, y); }
+
+private:
+    static void times(int power, const T* x, i64 n, T* y) {
+        const T first = std::ldexp(T(1), power / 2), second = std::ldexp(T(1), power - power / 2);
+        each_vector<T>(n, [&]<int N>(i64 i) { store<N>(y + i, load<N>(x + i) * first * second); });
+    }
+    int power_ = 0;
+};
+
+// The windows of a block that meet numbers that are not finite: where these are few, they are done by the definition and the
+// others as ever, on copies where zeros stand for such numbers.
+template <class T>
+class Strange {
+    static constexpr i64 most_cells_found = 64, most_windows = 1024, most_readers = 64;
+
+public:
+    static bool possible(const Pool* back) { return back && back->window <= most_readers; }
+    static std::size_t bytes(i64 cells, i64 others) { return (cells + others + 16 * lanes<T>) * sizeof(T) + 256; }
+
+    // Of the outputs o0..o1-1.
+    Strange(const Pool& back, i64 o0, i64 o1, char* memory) : back_(back), o0_(o0), o1_(o1), memory_(memory) {}
+
+    // A copy of the cells from..to-1 of x, as where cell 0 would be.
+    const T* cells(const T* x, i64 from, i64 to) {
+        return origin<T>(copy(x, from, to, [&](i64 i) { each_cell(back_, i, [&](i64 o) { add(o); }); }), from);
+    }
+    // The same of outputs; numbers of strange windows are -0, which changes no sum.
+    const T* outputs(const T* g) {
+        T* own = copy(g, o0_, o1_, [&](i64 o) { add(o); });
+        for (i64 i = 0; i < count_; ++i) own[windows_[i] - o0_] = -T(0);
+        return origin<T>(own, o0_);
+    }
+    // Whether there were any, and not too many.
+    bool few() {
+        std::sort(windows_, windows_ + count_);
+        count_ = std::unique(windows_, windows_ + count_) - windows_;
+        return count_ > 0 && !many_;
+    }
+    // Whether no other window reads cell i.
+    bool only(i64 i) const {
+        bool all = true;
+        each_cell(back_, i, [&](i64 o) { all = all && std::binary_search(windows_, windows_ + count_, o); });
+        return all;
+    }
+    template <class F>
+    void each_window(F&& f) const {
+        for (i64 i = 0; i < count_; ++i) f(windows_[i]);
+    }
+
+private:
+    void add(i64 o) {
+        if (o < o0_ || o >= o1_) return;
+        if (count_ == most_windows) many_ = true;
+        else windows_[count_++] = o;
+    }
+    template <class F>
+    T* copy(const T* x, i64 from, i64 to, F&& strange) {
+        T* own = Sum<T>::make(memory_, to - from + 4 * lanes<T>).v;
+        i64 found = 0;
+        for (i64 i = from; i < to && !many_; i += lanes<T>) {
+            const i64 end = std::min<i64>(to, i + lanes<T>);
+            bool odd = false;
+            for (i64 j = i; j < end; ++j) own[j - from] = x[j], odd |= !(std::fabs(x[j]) <= std::numeric_limits<T>::max());
+            for (i64 j = i; odd && j < end; ++j)
+                if (!std::isfinite(x[j])) own[j - from] = 0, strange(j), many_ |= ++found > most_cells_found;
+        }
+        return own;
+    }
+
+    const Pool& back_;
+    i64 o0_, o1_, windows_[most_windows], count_ = 0;
+    char* memory_;
+    bool many_ = false;
+};
+
 // Small planes are done several at a time.
 inline i64 planes_together(const Pool& pool) { return std::max<i64>(1, (4 << 10) / std::max<i64>(1, pool.cells_in)); }
 
@@ -156,7 +271,8 @@ public:
         return model.terms(x + lo_ * rin_, size(), terms_);
     }
     i64 size() const { return planes_ * (hi_ - lo_) * rin_; }
-    bool tame(const T* t) const { return all_tame(t + lo_ * rin_, size()); }
+    // The cells of the block in a plane.
+    const T* place(const T* plane) const { return plane + lo_ * rin_; }
 
     // s = sums of terms.
     void sums(const Model& model, T* s, char* memory) {
@@ -165,9 +281,8 @@ public:
             add_absent(pool_, o0_, o1_, model.absent(), s + p * pool_.cells_out);
     }
 
-    // s = sums of weight * t, for planes t.
-    void weighted_sums(const Model& model, const T* t, T* s, char* memory) {
-        const T* from = t + lo_ * rin_;
+    // s = sums of weight * from, for the cells of the block.
+    void weighted_sums(const Model& model, const T* from, T* s, char* memory) {
         if constexpr (Model::terms_are_weights) {
             each_vector<T>(size(), [&]<int N>(i64 i) { store<N>(products_ + i, load<N>(from + i) * load<N>(terms_ + i)); });
         } else {
@@ -247,7 +362,7 @@ template <class Model, class T>
 void weighted_pool_jvp(const Model& given, const Pool& pool, i64 planes, const T* x, const T* t, T* dy, T dbeta) {
     if (planes == 0 || pool.cells_out == 0) return;
     Reducer<Sum<T>> reducer(pool, nullptr);
-    const i64 rest = pool.cells_out / pool.axes[0].m;
+    const i64 rest = pool.cells_out / pool.axes[0].m, rin = pool.cells_in / std::max<i64>(1, pool.axes[0].n);
     const i64 step = reducer.top_block(), room = reducer.cells_read(step), cells = room <= most_cells ? room : 0;
     const i64 outputs = std::min(step, pool.axes[0].m) * rest;
     const bool sloped = Model::has_slope && dbeta != 0;
@@ -259,39 +374,66 @@ void weighted_pool_jvp(const Model& given, const Pool& pool, i64 planes, const T
         T* s = Sum<T>::make(memory, outputs).v;
         T* moved = Sum<T>::make(memory, outputs).v;
         T* d = Sum<T>::make(memory, outputs).v;
+        // Outputs b0..b1-1 of the plane x, if they can be done together.
+        auto fast = [&](const T* xp, const T* tp, i64 b0, i64 b1, T* out) {
+            const i64 n = (b1 - b0) * rest;
+            if (room > most_cells || !block.start(model, xp, 1, b0, b1)) return false;
+            Lift<T> tangents, cells_too;
+            if (tp && !tangents.fits(block.place(tp), block.size())) return false;
+            if (sloped && !cells_too.fits(block.place(xp), block.size())) return false;
+            auto weighted = [&](const Lift<T>& lift, const T* from, T* to) {  // the sums of weight * from, divided
+                if (lift.needed()) {
+                    T* own = static_cast<T*>(scratch((block.size() + 8 * lanes<T>) * sizeof(T), 2));
+                    lift.up(block.place(from), block.size(), own);
+                    block.weighted_sums(model, own, to, memory);
+                } else {
+                    block.weighted_sums(model, block.place(from), to, memory);
+                }
+                each_vector<T>(n, [&]<int N>(i64 i) { store<N>(to + i, load<N>(to + i) / load<N>(d + i)); });
+                if (lift.needed()) lift.back(n, to);
+            };
+            block.sums(model, s, memory);
+            model.denominators(s, n, d);
+            if (tp) weighted(tangents, tp, out);
+            else
+                for (i64 i = 0; i < n; ++i) out[i] = 0;
+            if (sloped) {
+                weighted(cells_too, xp, moved);
+                model.values(s, n, s);
+                for (i64 i = 0; i < n; ++i) out[i] += dbeta * ((moved[i] - s[i]) / model.beta());
+            }
+            return true;
+        };
         for (i64 p = p0; p < p1; ++p)
             for (i64 b0 = o0; b0 < o1; b0 += step) {
-                i64 b1 = std::min(o1, b0 + step), n = (b1 - b0) * rest;
+                const i64 b1 = std::min(o1, b0 + step), n = (b1 - b0) * rest;
                 const T *xp = x + p * pool.cells_in, *tp = t ? t + p * pool.cells_in : nullptr;
                 T* out = dy + p * pool.cells_out + b0 * rest;
-                if (room <= most_cells && block.start(model, xp, 1, b0, b1) && (!tp || block.tame(tp)) &&
-                    (!sloped || block.tame(xp))) {
-                    block.sums(model, s, memory);
-                    model.denominators(s, n, d);
-                    if (tp) {
-                        block.weighted_sums(model, tp, out, memory);
-                        each_vector<T>(n, [&]<int N>(i64 i) { store<N>(out + i, load<N>(out + i) / load<N>(d + i)); });
-                    } else {
-                        for (i64 i = 0; i < n; ++i) out[i] = 0;
-                    }
-                    if (sloped) {
-                        block.weighted_sums(model, xp, moved, memory);
-                        model.values(s, n, s);
-                        for (i64 i = 0; i < n; ++i) out[i] += dbeta * ((moved[i] / d[i] - s[i]) / model.beta());
-                    }
-                    continue;
-                }
-                for (i64 i = 0; i < n; ++i) {
-                    auto window = model.look(pool, xp, b0 * rest + i);
+                if (fast(xp, tp, b0, b1, out)) continue;
+                auto exactly = [&](i64 o) {
+                    auto window = model.look(pool, xp, o);
                     Wide<T> sum = 0, moment = 0;
-                    each_cell(pool, b0 * rest + i, [&](i64 c) {
+                    each_cell(pool, o, [&](i64 c) {
                         Wide<T> w = window.weight(c, xp[c]);
                         if (tp) sum += w * tp[c];
                         if (w != 0) moment += w * xp[c];
                     });
                     if (sloped) sum += dbeta * ((moment - window.value) / model.beta());
-                    out[i] = static_cast<T>(sum);
+                    out[o - b0 * rest] = static_cast<T>(sum);
+                };
+                if (room <= most_cells && Strange<T>::possible(pool.transposed)) {
+                    i64 lo, hi;
+                    cells_of(pool.axes[0], b0, b1, lo, hi);
+                    lo *= rin, hi *= rin;
+                    Strange<T> strange(*pool.transposed, b0 * rest, b1 * rest,
+                                       static_cast<char*>(scratch(Strange<T>::bytes(hi - lo, hi - lo), 3)));
+                    const T *own = strange.cells(xp, lo, hi), *moving = tp ? strange.cells(tp, lo, hi) : nullptr;
+                    if (strange.few() && fast(own, moving, b0, b1, out)) {
+                        strange.each_window(exactly);
+                        continue;
+                    }
                 }
+                for (i64 i = 0; i < n; ++i) exactly(b0 * rest + i);
             }
     });
 }
@@ -366,15 +508,22 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
         auto mine = [&](i64 o) {  // whether this block counts the values of that row of outputs
             return !empty_row(o) && ax.first[o] >= i0 && ax.first[o] < i1;
         };
-        auto fast = [&](i64 p, i64 count) {
-            const T *xp = x + p * pool.cells_in, *gp = g + p * pool.cells_out;
-            T *dp = dx + p * pool.cells_in, *to = dp + i0 * rin;
+        // Planes that lie one after the other, if they can be done together.
+        auto fast = [&](const T* xp, const T* gp, T* dp, i64 count) {
+            T* to = dp + i0 * rin;
+            const T* given = gp + o0 * rest;
             const i64 n = count * (o1 - o0) * rest;
-            if (!fits || !block.start(model, xp, count, o0, o1) || !all_tame(gp + o0 * rest, n)) return false;
-            if (sloped && sizeof(T) > 4 && !block.tame(xp)) return false;
+            Lift<T> lift;
+            if (!fits || !block.start(model, xp, count, o0, o1) || !lift.fits(given, n)) return false;
+            if (sloped && sizeof(T) > 4 && !all_tame(block.place(xp), block.size())) return false;
             block.sums(model, s, memory);
-            model.denominators(s, n, q);
-            each_vector<T>(n, [&]<int N>(i64 i) { store<N>(q + i, load<N>(gp + o0 * rest + i) / load<N>(q + i)); });
+            const T* divisors = s;
+            if constexpr (!Model::terms_are_weights) model.denominators(s, n, q), divisors = q;
+            if (lift.needed()) {
+                T* own = static_cast<T*>(scratch((n + 8 * lanes<T>) * sizeof(T), 2));
+                lift.up(given, n, own), given = own;
+            }
+            each_vector<T>(n, [&]<int N>(i64 i) { store<N>(q + i, quotient<T>(load<N>(given + i), load<N>(divisors + i))); });
             const T* shares = origin<T>(q, o0 * rest);
             if (tiles) {
                 for (i64 c = 0; c < count; ++c) {
@@ -388,7 +537,11 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
             }
             if (!tiles || !Model::terms_are_weights) block.times_weights(model, i0, i1, to);
             for (i64 c = 0; back.has_empty && c < count; ++c) clear_unread(back, i0, i1, to + c * pool.cells_in);
-            if (!sloped) return true;
+            auto finish = [&] {
+                for (i64 c = 0; lift.needed() && c < count; ++c) lift.back((i1 - i0) * rin, to + c * pool.cells_in);
+                return true;
+            };
+            if (!sloped) return finish();
             model.values(s, n, s);
             const i64 a = std::clamp(i0, lo, hi), b = std::clamp(i1, a, hi);  // others are read by no window
             for (i64 c = 0; c < count; ++c) {
@@ -397,37 +550,53 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
                 add_dot(1, xp + at + a * rin, to + at + (a - i0) * rin, (b - a) * rin, sum);
                 for (i64 o = o0, end; o < o1; o = end) {  // rows of outputs that are this block's
                     for (end = o + 1; end < o1 && mine(end) == mine(o);) ++end;
-                    const i64 from = c * pool.cells_out + o * rest;
-                    if (mine(o)) add_dot(-1, gp + from, s + from - o0 * rest, (end - o) * rest, sum);
+                    const i64 from = c * pool.cells_out + (o - o0) * rest;
+                    if (mine(o)) add_dot(-1, given + from, s + from, (end - o) * rest, sum);
                 }
-                slope.add(sum.total() / static_cast<double>(model.beta()));
+                slope.add(lift.down(sum.total()) / static_cast<double>(model.beta()));
             }
-            return true;
+            return finish();
         };
         const i64 last = std::min(planes, (index / blocks + 1) * group);
         for (i64 p = index / blocks * group, next, failed = 0; p < last; p = next) {
             const i64 count = p < failed ? 1 : std::min(together, last - p);
             next = p + count;
-            if (fast(p, count)) continue;
+            const T *xp = x + p * pool.cells_in, *gp = g + p * pool.cells_out;
+            T* dp = dx + p * pool.cells_in;
+            if (fast(xp, gp, dp, count)) continue;
             if (count > 1) {  // one by one
                 failed = next, next = p;
                 continue;
             }
-            const T *xp = x + p * pool.cells_in, *gp = g + p * pool.cells_out;
-            const i64 held = (i1 - i0) * rin;
-            Deposits<T> deposits(dx + p * pool.cells_in, scratch(Deposits<T>::bytes(held), 2), i0 * rin, i1 * rin);
-            for (i64 o = o0 * rest; o < o1 * rest; ++o) {
+            // One output by the definition; add(i, term) for cells of this block.
+            auto exactly = [&](i64 o, auto add) {
                 auto window = model.look(pool, xp, o);
                 Wide<T> moment = 0;
                 each_cell(pool, o, [&](i64 c) {
-                    if (!deposits.holds(c)) return;
+                    if (c < i0 * rin || c >= i1 * rin) return;
                     Wide<T> w = window.weight(c, xp[c]);
                     if (w != 0) moment += w * xp[c];
-                    deposits.add(c, static_cast<T>(w * gp[o]));
+                    add(c, static_cast<T>(w * gp[o]));
                 });
                 if (sloped && mine(o / rest)) moment -= window.value;
                 if (sloped) slope.add(static_cast<double>(gp[o] * (moment / model.beta())));
+            };
+            if (fits && Strange<T>::possible(pool.transposed)) {
+                const i64 from = std::min(lo, i0) * rin, to = std::max(hi, i1) * rin;
+                Strange<T> strange(back, o0 * rest, o1 * rest,
+                                   static_cast<char*>(scratch(Strange<T>::bytes(to - from, (o1 - o0) * rest), 3)));
+                const T* own = strange.cells(xp, from, to);
+                const T* given = strange.outputs(gp);
+                if (strange.few() && fast(own, given, dp, 1)) {
+                    strange.each_window([&](i64 o) {  // a weight may have turned the sign of a sum of nothing
+                        each_cell(pool, o, [&](i64 c) { if (c >= i0 * rin && c < i1 * rin && strange.only(c)) dp[c] = -T(0); });
+                    });
+                    strange.each_window([&](i64 o) { exactly(o, [&](i64 c, T term) { dp[c] += term; }); });
+                    continue;
+                }
             }
+            Deposits<T> deposits(dp, scratch(Deposits<T>::bytes((i1 - i0) * rin), 2), i0 * rin, i1 * rin);
+            for (i64 o = o0 * rest; o < o1 * rest; ++o) exactly(o, [&](i64 c, T term) { deposits.add(c, term); });
             deposits.finish();
         }
         slopes[index] = slope.total();

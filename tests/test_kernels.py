@@ -307,6 +307,107 @@ def test_planes_done_together_are_those_done_alone(dtype: Any, op: type[Op], opt
         assert np.array_equal(dx[p], vjp((x[p : p + 1],), g[p : p + 1], **options)[0][0], equal_nan=True)
 
 
+WINDOWS: list[dict[str, Any]] = [
+    {"kernel": (2, 2)},
+    {"kernel": (3, 3), "stride": 2, "padding": 1},
+    {"kernel": (3, 3), "stride": 1},
+    {"kernel": (3, 2, 1), "stride": (2, 2, 1), "padding": (1, 0, 0)},
+]
+
+
+def windows_of(op: type[Op], options: dict[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
+    shape = (3, 20, 44) if len(options["kernel"]) == 2 else (3, 14, 12, 20)
+    return options | ({"p": 2} if op is LpPool else {"beta": 1.5}), shape
+
+
+def value_and_derivatives(op: type[Op], x: Array, t: Array, g: Array, options: dict[str, Any]) -> list[Array]:
+    parts = (x,), (t,)
+    jvp, vjp = (getattr(ln, f"{op.name}_{d}") for d in ("jvp", "vjp"))
+    return [getattr(ln, op.name)(x, **options), jvp(*parts, **options), vjp((x,), g, **options)[0]]
+
+
+@every_dtype
+@pytest.mark.parametrize("op", [SmoothMaxPool, LpPool])
+@pytest.mark.parametrize("options", WINDOWS, ids=str)
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_few_strange_numbers_reach_the_windows_that_meet_them(
+    dtype: Any, op: type[Op], options: dict[str, Any], special: float
+) -> None:
+    """Cells, tangents and cotangents: windows that meet them are as defined, and so are their neighbours."""
+    options, shape = windows_of(op, options)
+    rng = np.random.default_rng(3)
+    x, t = rng.standard_normal((2, *shape)).astype(dtype)
+    g = rng.standard_normal(getattr(ln, op.name)(x, **options).shape).astype(dtype)
+    edge = tuple(n - 1 for n in shape[1:])
+    x[(0, *edge)] = x[(1, *(n // 2 for n in shape[1:]))] = t[(1, *(n // 3 for n in shape[1:]))] = special
+    g[(0, *(0 for _ in edge))] = g[(2, *(n // 2 for n in g.shape[1:]))] = special
+    got = value_and_derivatives(op, x, t, g, options)
+    want = value_and_derivatives(op, x.astype(object), t.astype(object), g.astype(object), options)
+    for one, true in zip(got, want, strict=True):
+        exact = true.astype(float)
+        assert np.array_equal(np.isnan(one), np.isnan(exact))
+        assert np.allclose(one, exact, 1e-4 if dtype == np.float32 else 1e-12, 1e-5, equal_nan=True)
+        if op is SmoothMaxPool:  # the weight of a finite cell beside an infinite one is a zero of either sign in a norm
+            assert np.array_equal(np.signbit(one)[one == 0], np.signbit(exact)[one == 0])
+
+
+@every_dtype
+@pytest.mark.parametrize("op", [SmoothMaxPool, LpPool])
+@pytest.mark.parametrize("options", WINDOWS, ids=str)
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_numbers_without_all_their_digits(dtype: Any, op: type[Op], options: dict[str, Any], everywhere: bool) -> None:
+    """Least numbers alone, or as cotangents and tangents beside ordinary cells, keep what they can keep."""
+    options, shape = windows_of(op, options)
+    rng = np.random.default_rng(4)
+    x, t = rng.standard_normal((2, *shape)).astype(dtype)
+    g = rng.standard_normal(getattr(ln, op.name)(x, **options).shape).astype(dtype)
+    least = np.finfo(dtype).tiny / 8
+    t, g = t * least, g * least
+    if everywhere:
+        x = x * least
+    else:
+        g[:, ::2] *= dtype(2.0**20)
+        g[0, 0] = 1
+    got = value_and_derivatives(op, x, t, g, options)
+    want = value_and_derivatives(op, x.astype(object), t.astype(object), g.astype(object), options)
+    info = np.finfo(dtype)
+    for k, (one, true) in enumerate(zip(got, want, strict=True)):
+        exact = true.astype(np.longdouble)
+        error, room = np.abs(one - exact), 1000 * info.eps * np.abs(exact) + 32 * info.smallest_subnormal
+        if k == 0 and op is SmoothMaxPool:  # a logarithm near zero
+            room += 32 * info.eps
+        assert (error <= room).all()
+
+
+@every_dtype
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+@pytest.mark.parametrize("kernel", [(2, 2), (3, 3), (2, 3, 2), (3, 3, 1), (2, 2, 1)], ids=str)
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("size", [32, 33, 36, 67])
+def test_windows_two_apart(dtype: Any, name: str, kernel: tuple[int, ...], start: int, size: int) -> None:
+    """Rows of one vector and more, whole and not, cells lacking at either end: exact on integers; NaN, first zeros."""
+    rng = np.random.default_rng(size)
+    stride = tuple(2 if k > 1 else 1 for k in kernel)
+    padding = tuple(start if k > 1 else 0 for k in kernel)
+    shape = (2, *(5, 7)[: len(kernel) - 1], size) if kernel[-1] > 1 else (2, 5, 9, size)
+    options: dict[str, Any] = {"kernel": kernel, "stride": stride, "padding": padding}
+    if name == "avg_pool":
+        options["divisor"] = 1
+    cells, special = ([-2.0, -0.0, 0.0], np.nan) if name == "max_pool" else ([-2.0, -1.0, 1.0, 3.0], np.inf)
+    for odd in ((), ((0,) * len(kernel),), (tuple(n - 1 for n in shape[1:]),)):
+        x = rng.choice(np.array(cells, dtype), shape)
+        for at in odd:
+            x[(0, *at)] = special
+        y, want = (getattr(ln, name)(a, **options).astype(dtype) for a in (x, x.astype(object)))
+        assert np.array_equal(y, want, equal_nan=True)
+        assert (np.signbit(y) == np.signbit(want))[~np.isnan(want)].all()
+        if name == "avg_pool" and not odd:
+            g = rng.integers(-4, 5, y.shape).astype(dtype)
+            back = ln.avg_pool_vjp((x,), g, **options)[0]
+            exact = ln.avg_pool_vjp((x.astype(object),), g.astype(object), **options)[0]
+            assert np.array_equal(back, exact.astype(dtype))
+
+
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
 @given(seeds)
 def test_absent_cells_add_nothing_whatever_the_weight(special: float, seed: int) -> None:
