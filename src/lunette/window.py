@@ -35,7 +35,6 @@ from operator import index
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
 
@@ -44,7 +43,7 @@ Shape = tuple[int, ...]
 Ints = int | Sequence[int]
 PaddingWord = Literal["valid", "same", "same_lower"]
 Padding = int | PaddingWord | Sequence[int] | Sequence[tuple[int, int]]
-Table = npt.NDArray[np.int64]
+Table = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]
 T = TypeVar("T")
 
 
