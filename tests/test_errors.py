@@ -160,6 +160,12 @@ def test_w5_padding_forms() -> None:
         "got padding='full'. padding=\"same\" keeps the size at stride 1.",
     )
     refused(
+        lambda: ln.max_pool(X, (2,), padding="SAME"),
+        ln.ArgumentError,
+        'max_pool (d=1) [W5] needs padding in cells, "valid", "same" or "same_lower"; '
+        "got padding='SAME'. Write \"same\".",
+    )
+    refused(
         lambda: ln.max_pool(X2, 2, padding=(1, 2, 3)),
         ln.ArgumentError,
         "max_pool (d=2) [W5] needs one padding, 2 of them, or 2 (lo, hi) pairs; "
