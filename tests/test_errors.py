@@ -827,6 +827,12 @@ def test_c3_w_fits_the_channels_of_x() -> None:
         "got w.shape=(4, 2, 3), groups=1. With this x, w.shape[1] is 3.",
     )
     refused(
+        lambda: ln.conv([[1, 2, 3], [4, 5, 6], [7, 8, 9]], [[1, 0], [0, 1]]),
+        ln.ShapeError,
+        "conv (d=0) [C3] needs w.shape[1] * groups == in-channels 3; got w.shape=(2, 2), groups=1. "
+        "With this x, w.shape[1] is 3. A kernel alone is w[None, None], an image alone x[None]: both have channels.",
+    )
+    refused(
         lambda: ln.conv_transpose(X, W),
         ln.ShapeError,
         "conv_transpose (d=1) [C3] needs w.shape[0] == in-channels 3; "
