@@ -82,7 +82,9 @@ def training(name: str, model: nn.Module, x: Tensor, threads: int) -> Iterator[R
     yield Row(f"training step of a small {name}, pools replaced", *both, times=1.0)
     sites = [(p, q, seen) for p, q, seen in zip(_pools(model), _pools(ours), _inputs(model, x), strict=True)]
     alone = [_alone(p, q, seen, threads) for p, q, seen in sites]
-    forward, backward = (tuple(map(sum, zip(*those, strict=True))) for those in zip(*alone, strict=True))
+    forward, backward = (
+        (sum(theirs for theirs, _ in those), sum(own for _, own in those)) for those in zip(*alone, strict=True)
+    )
     yield Row(f"pools of the {name}, forward", *forward, times=5.0)
     yield Row(f"pools of the {name}, backward, inside of a step", *_inside(model, ours, x), times=2.0)
     yield Row(f"pools of the {name}, backward, alone", *backward)
