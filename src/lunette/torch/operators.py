@@ -165,7 +165,8 @@ _included, _BATCHED = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.
 
 def is_watched() -> bool:
     """Whether something stands between a call and its kernel: a transformation, a mode, a recorder."""
-    return is_transformed() or _compiling() or _function_modes() > 0 or _cast("cpu") or _profiled()
+    # The compiler, which reads this, is asked for first: it cannot read the others.
+    return _compiling() or is_transformed() or _function_modes() > 0 or _cast("cpu") or _profiled()
 
 
 def is_transformed() -> bool:
