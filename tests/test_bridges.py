@@ -46,3 +46,18 @@ def test_networks_compute_the_same_with_ours(make: type[torch.nn.Module]) -> Non
     assert len(replaced) == len(bridge_torch._pools(model)) == len(bridge_torch._inputs(model, x)) == 2
     with torch.no_grad():
         assert same(ours(x), model(x)) or torch.allclose(ours(x), model(x), rtol=1e-5, atol=1e-6)
+
+
+def test_nodes_of_pools_are_watched_inside_of_a_step() -> None:
+    """Each side's own nodes, as many as there are pools, in every step."""
+    model = bridge_torch.UNet()
+    ours = copy.deepcopy(model)
+    lt.replace(ours)
+    x = torch.randn(1, 1, 16, 16)
+    for network in (model, ours):
+        seconds = bridge_torch._watched(network)
+        step = bridge_torch._step(network, x)
+        step()
+        step()
+        assert len(seconds) == 4 and all(0 < s < 10 for s in seconds)
+    assert all(0 < s < 10 for s in bridge_torch._inside(model, ours, x, steps=2))

@@ -160,6 +160,12 @@ def test_w5_padding_forms() -> None:
         "got padding='full'. padding=\"same\" keeps the size at stride 1.",
     )
     refused(
+        lambda: ln.max_pool(X, (2,), padding="SAME"),
+        ln.ArgumentError,
+        'max_pool (d=1) [W5] needs padding in cells, "valid", "same" or "same_lower"; '
+        "got padding='SAME'. Write \"same\".",
+    )
+    refused(
         lambda: ln.max_pool(X2, 2, padding=(1, 2, 3)),
         ln.ArgumentError,
         "max_pool (d=2) [W5] needs one padding, 2 of them, or 2 (lo, hi) pairs; "
@@ -819,6 +825,12 @@ def test_c3_w_fits_the_channels_of_x() -> None:
         ln.ShapeError,
         "conv (d=1) [C3] needs w.shape[1] * groups == in-channels 3; "
         "got w.shape=(4, 2, 3), groups=1. With this x, w.shape[1] is 3.",
+    )
+    refused(
+        lambda: ln.conv([[1, 2, 3], [4, 5, 6], [7, 8, 9]], [[1, 0], [0, 1]]),
+        ln.ShapeError,
+        "conv (d=0) [C3] needs w.shape[1] * groups == in-channels 3; got w.shape=(2, 2), groups=1. "
+        "With this x, w.shape[1] is 3. A kernel alone is w[None, None], an image alone x[None]: both have channels.",
     )
     refused(
         lambda: ln.conv_transpose(X, W),

@@ -1140,6 +1140,20 @@ def test_comparisons_of_boxes_have_three_answers() -> None:
         _ = box < 0
 
 
+def test_shapes_of_boxes_are_told_as_those_of_arrays() -> None:
+    lo = np.arange(6.0).reshape(2, 3)
+    box = Interval(lo, lo + 1)
+    for one, other in (
+        (box.reshape(3, 2), lo.reshape(3, 2)),
+        (box.reshape((3, -1)), lo.reshape((3, -1))),
+        (box.reshape(6), lo.reshape(6)),
+        (box.transpose(), lo.transpose()),
+        (box.transpose(1, 0), lo.transpose(1, 0)),
+        (box.transpose((1, 0)), lo.transpose((1, 0))),
+    ):
+        assert np.array_equal(one.lo, other) and np.array_equal(one.hi, other + 1)
+
+
 def test_the_glue_are_methods_of_boxes() -> None:
     box = ln.Interval(np.array([[-1.0, 2.0]]), np.array([[0.5, 3.0]]))
     w = np.array([[1.0, 2.0], [-1.0, 0.0]])

@@ -13,11 +13,12 @@ from torch import nn
 from torch.nn import functional
 
 import lunette as ln
-import lunette.torch as lt
+import lunette.torch
 from torch_cases import same
 
 dynamo: Any = torch._dynamo
 
+lt: Any = lunette.torch
 MODULES: dict[str, tuple[nn.Module, str]] = {
     "max": (lt.MaxPool(3, stride=2), "MaxPool(kernel=3, stride=2)"),
     "avg": (lt.AvgPool((2, 2), count_include_pad=False), "AvgPool(kernel=(2, 2), count_include_pad=False)"),

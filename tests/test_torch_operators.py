@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import lunette
-import lunette.torch as lt
+import lunette.torch
 from effort import LONG
 from lunette import DTypeError
 from lunette.op import parameters_of
 from lunette.ops import ALL, Conv, MaxPool
 from lunette.ops.derivative import vjp_of
-from lunette.torch import layout
+from lunette.torch import functions, layout
 from lunette.torch.layout import FORMATS, POOLS, is_channels_last
 from lunette.torch.operators import OPERATORS, Operator
 from lunette.torch.tensors import array_of
@@ -29,6 +29,7 @@ one_each = pytest.mark.parametrize("problem", ONE_EACH, ids=ids(ONE_EACH))
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # torch.func imports what torch itself calls deprecated.
 ln: Any = lunette
+lt: Any = lunette.torch
 func: Any = torch.func
 dynamo: Any = torch._dynamo
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
@@ -77,6 +78,27 @@ def test_the_short_way_of_gradients_is_taken(monkeypatch: pytest.MonkeyPatch) ->
         with monkeypatch.context() as patch:
             patch.setattr(layout, "compute", None)
             assert torch.equal(torch.autograd.grad(y, x, g)[0], first) and torch.equal(first, second)
+
+
+def test_the_short_way_with_gradients_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a call that was made before; another shape, dtype, option or order of cells goes its own way."""
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    for name, options in {"max_pool": {"kernel": 2}, "avg_pool": {"kernel": 2}, "global_max_pool": {}}.items():
+        f = getattr(lt, name)
+        first = f(x, **options)
+        with monkeypatch.context() as patch:
+            patch.setattr(functions, "Carried", None)
+            again = f(x, **options)
+            with pytest.raises(TypeError):
+                f(x, **options, arithmetic="rounded")
+        assert torch.equal(again, first) and torch.equal(*(torch.autograd.grad(y.sum(), x)[0] for y in (first, again)))
+    for other in (x[:1], x.double(), x.movedim(1, -1).contiguous().movedim(-1, 1)):
+        leaf = other.detach().requires_grad_()
+        for options in ({"kernel": 2}, {"kernel": 2, "stride": 1}, {"kernel": 2, "ceil_mode": True}):
+            y = lt.max_pool(leaf, **options)
+            assert same(y, ln.max_pool(array_of(leaf), **options))
+            back = ln.max_pool_vjp((array_of(leaf),), array_of(torch.ones_like(y)), **options)[0]
+            assert same(torch.autograd.grad(y.sum(), leaf)[0], back)
 
 
 def test_max_pools_of_bins_keep_their_winners() -> None:

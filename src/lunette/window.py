@@ -35,7 +35,6 @@ from operator import index
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, shown
 
@@ -44,7 +43,7 @@ Shape = tuple[int, ...]
 Ints = int | Sequence[int]
 PaddingWord = Literal["valid", "same", "same_lower"]
 Padding = int | PaddingWord | Sequence[int] | Sequence[tuple[int, int]]
-Table = npt.NDArray[np.int64]
+Table = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]
 T = TypeVar("T")
 
 
@@ -524,13 +523,13 @@ def padding_rule(padding: object) -> str:
     """The name of the rule that pads, or "cells" where the user counts cells."""
     if not isinstance(padding, str):
         return "cells"
-    if padding not in ("valid", "same", "same_lower"):
-        raise ArgumentError(
-            "W5",
-            'padding in cells, "valid", "same" or "same_lower"',
-            f"padding={shown(padding)}",
-            'padding="same" keeps the size at stride 1.',
-        )
+    words = ("valid", "same", "same_lower")
+    if padding not in words:
+        hint = 'padding="same" keeps the size at stride 1.'
+        if padding.lower() in words:  # as JAX and TensorFlow write it
+            hint = f'Write "{padding.lower()}".'
+        need = 'padding in cells, "valid", "same" or "same_lower"'
+        raise ArgumentError("W5", need, f"padding={shown(padding)}", hint)
     return padding
 
 

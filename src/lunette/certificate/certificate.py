@@ -40,11 +40,14 @@ class CertificateError(LunetteError, ValueError):
     """A file that is no certificate, or bounds that have none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Certificate:
     """A statement about a network, and what is needed to prove it: the bytes of a file."""
 
-    data: bytes = field(repr=False)
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"<Certificate of {len(self.data)} bytes: .statement is what it proves>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file; the same proof is the same bytes."""

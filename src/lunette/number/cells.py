@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from fractions import Fraction
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lunette.errors import DTypeError, LunetteError, ShapeError, shown
 from lunette.number.kinds import OBJECT, Array, Number
 from lunette.window import Shape
+
+if TYPE_CHECKING:  # a millisecond of `import lunette`
+    import numpy.typing as npt
 
 
 def allocate(shape: Shape, dtype: np.dtype[Any], what: str = "an output") -> Array:

@@ -322,8 +322,16 @@ class Box(Interval):
     def power(self, p: Number) -> Interval:
         return BOX_OPERATORS["power"](self, p)
 
+    def reshape(self, *shape: Any) -> Interval:
+        """As of arrays of NumPy: `box.reshape(2, 8)` and `box.reshape((2, 8))` are `ln.reshape(box, (2, 8))`."""
+        return BOX_OPERATORS["reshape"](self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Interval:
+        """As of arrays of NumPy: `box.transpose(1, 0)`, `box.transpose((1, 0))`, `box.transpose()`."""
+        return BOX_OPERATORS["transpose"](self, axes[0] if len(axes) == 1 else axes or None)
+
     def __getattr__(self, name: str) -> Callable[..., Interval]:
-        """The glue as methods: `box.reshape((2, 8))` is `ln.reshape(box, (2, 8))`."""
+        """The other glue as methods: `box.relu()` is `ln.relu(box)`."""
         if name not in BOX_OPERATORS:
             raise AttributeError(f"an Interval has no {name}; functions of lunette take it: ln.max_pool(box, 2)")
         return partial(BOX_OPERATORS[name], self)

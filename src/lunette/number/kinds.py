@@ -11,11 +11,10 @@ from numbers import Real
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from lunette.number import flint
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Number = Any
 Ties = Literal["first", "all", "split"]
 EXACT: Final = (int, Fraction)

@@ -79,12 +79,11 @@ class Conv(Windowed):
         window.out(x[1:])
         q = check_groups(groups, x[0], w[0])
         if w[1] * q != x[0]:
-            raise ShapeError(
-                "C3",
-                f"w.shape[1] * groups == in-channels {x[0]}",
-                f"w.shape={w}, groups={q}",
-                f"With this x, w.shape[1] is {x[0] // q}.",
-            )
+            hint = f"With this x, w.shape[1] is {x[0] // q}."
+            if len(w) == 2:  # a picture and a kernel as on paper, more often than a convolution without space
+                hint += " A kernel alone is w[None, None], an image alone x[None]: both have channels."
+            need = f"w.shape[1] * groups == in-channels {x[0]}"
+            raise ShapeError("C3", need, f"w.shape={w}, groups={q}", hint)
         check_bias(b, w[0])
         return cls(window, q)
 

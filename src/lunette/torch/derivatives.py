@@ -31,7 +31,16 @@ from lunette.ops.layout import Reshape
 from lunette.ops.power import Power
 from lunette.ops.unary import Abs, Neg
 from lunette.torch import layout
-from lunette.torch.operators import OPERATORS, Operator, Setting, is_watched, needs_gradient, setting_of, text_of
+from lunette.torch.operators import (
+    OPERATORS,
+    Operator,
+    Setting,
+    is_transformed,
+    is_watched,
+    needs_gradient,
+    setting_of,
+    text_of,
+)
 from lunette.torch.tensors import array_of, dtype_of, tensor_of
 from lunette.window import Shape
 
@@ -114,7 +123,13 @@ def winners(operator: Operator, arguments: Sequence[Any]) -> Winners | None:
     kind = operator.kind
     if _recorder_of is None or operator.indices or not issubclass(kind, MaxPool) or is_watched():
         return None
-    setting, t = setting_of(kind, arguments[-1]), arguments[0]
+    t, text = arguments
+    key = kind, t.shape, t.dtype, text
+    recorder = _RECORDERS.get(key)
+    if recorder is not None and t.is_contiguous():
+        y, numbers = recorder.forward(array_of(t))
+        return Winners(tensor_of(y), recorder, numbers, False)
+    setting = setting_of(kind, text)
     inner = layout.along_channels(kind, (t,), setting.options)
     last = inner is not None
     x = array_of(layout.laid(t) if last else t)
@@ -125,12 +140,17 @@ def winners(operator: Operator, arguments: Sequence[Any]) -> Winners | None:
         return None
     if recorder is None:
         return None
+    if not last:
+        _keep(_RECORDERS, key, recorder)
     y, numbers = recorder.forward(x)
     return Winners(layout.back(tensor_of(y)) if last else tensor_of(y), recorder, numbers, last)
 
 
 _differentiated = torch.is_grad_enabled
 _recorder_of: Any = getattr(lunette.array, "recorder_of", None)
+_RECORDERS: dict[Any, Any] = {}
+"""Of dense tensors, by kind, shape, dtype and options."""
+FORGETTING.append(_RECORDERS.clear)
 
 
 def function_of(operator: Operator) -> Any:
@@ -159,10 +179,10 @@ def function_of(operator: Operator) -> Any:
     def backward(ctx: Any, g: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
         if g is None:
             return (None,) * len(ctx.needs_input_grad)
+        recorded = ctx.winners
+        if recorded is not None and not _differentiated() and not is_transformed():
+            return recorded.back(g), None
         if base is not None and not _differentiated() and not is_watched():
-            recorded = ctx.winners
-            if recorded is not None:
-                return recorded.back(g), None
             key = ctx.shapes[0], g.dtype, ctx.text
             known = kernels.get(key)
             if known is not None and g.is_contiguous():
@@ -226,11 +246,11 @@ class Straight:
         return tensor_of(dx)
 
 
-def _keep(kernels: dict[Any, Straight], key: Any, made: Straight | None) -> None:
+def _keep(known: dict[Any, Any], key: Any, made: Any) -> None:
     if made is not None:
-        if len(kernels) >= 1024:
-            kernels.clear()
-        kernels[key] = made
+        if len(known) >= 1024:
+            known.clear()
+        known[key] = made
 
 
 def _straight(kind: type[Differentiable], setting: Setting, ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from lunette.ops import ALL, Windowed
 from lunette.torch.batches import batch_rule
 from lunette.torch.derivatives import function_of, rule_of
 from lunette.torch.layout import compute
-from lunette.torch.operators import OPERATORS, is_watched, register, text_of
+from lunette.torch.operators import OPERATORS, Operator, is_watched, register, text_of
 from lunette.torch.tensors import FLOATS, array_of, check_arithmetic, check_tensor, tensor_of
 from lunette.window import Shape
 
@@ -34,12 +34,13 @@ for _operator in OPERATORS.values():
 class Carried:
     """Stands in for x: what the function was asked for is done with tensors."""
 
-    __slots__ = ("options", "x")
+    __slots__ = ("options", "told", "x")
     level = 0
 
     def __init__(self, x: Any) -> None:
         self.x = x
         self.options: tuple[Any, ...] = ()
+        self.told: Call | None = None
 
     @property
     def shape(self) -> Any:
@@ -53,7 +54,9 @@ class Carried:
                 self.options = options
             check_arithmetic(kind, arithmetic)
             return compute(kind, tensors, arithmetic, options)
-        return called(kind, tensors, arithmetic, options)
+        given, self.told = call_of(kind, tensors, arithmetic, options)
+        operator, text = self.told
+        return operator(*given, text)
 
 
 _Tensor, _Parameter, _strided, _recorded = torch.Tensor, torch.nn.Parameter, torch.strided, torch.is_grad_enabled
@@ -64,19 +67,28 @@ def is_value(tensors: Sequence[Any]) -> bool:
     if forward_ad._current_level >= 0:
         return False
     for t in tensors:
-        kind = type(t)
-        if kind is _Tensor or kind is _Parameter:
+        if is_ready(t):
             if t.requires_grad and _recorded():
                 return False
-            if not (t.is_cpu and t.dtype in FLOATS and t.layout is _strided):
-                return False
-        elif t is not None and kind is not float and kind is not int:
+        elif t is not None and type(t) is not float and type(t) is not int:
             return False
     return True
 
 
-def called(kind: type[Op], tensors: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Any:
-    """The operator of torch."""
+def is_ready(t: Any) -> bool:
+    """Whether it is a tensor as they should be."""
+    kind = type(t)
+    return (kind is _Tensor or kind is _Parameter) and t.is_cpu and t.dtype in FLOATS and t.layout is _strided
+
+
+Call = tuple[Operator, str]
+"""An operator of torch, and its options as a text."""
+
+
+def call_of(
+    kind: type[Op], tensors: Sequence[Any], arithmetic: str, options: tuple[Any, ...]
+) -> tuple[list[torch.Tensor | None], Call]:
+    """The tensors, and the operator of torch that is called with them."""
     x = tensors[0]
     check_tensor(kind, x, kind.arrays[0])
     given = [x]
@@ -93,7 +105,7 @@ def called(kind: type[Op], tensors: Sequence[Any], arithmetic: str, options: tup
         resolve(kind, [None if t is None else tuple(t.shape) for t in given], 2, options)
     assert told is not None, options
     text, indices = told
-    return OPERATORS[kind, indices](*given, text)
+    return given, (OPERATORS[kind, indices], text)
 
 
 Told = tuple[str, bool] | None
@@ -138,18 +150,29 @@ def on_tensors(kind: type[Windowed]) -> Callable[..., Any]:
     """The function of an operator, on tensors."""
     function = ALL[kind]
     kernels: dict[Any, _Kernel] = {}
-    FORGETTING.append(kernels.clear)
+    calls: dict[Any, Call] = {}
+    FORGETTING.extend((kernels.clear, calls.clear))
     alone = len(kind.arrays) == 1
 
     @wraps(function)
     def on(x: Any, *arguments: Any, **options: Any) -> Any:
-        if not alone or is_watched() or not is_value((x,)):
+        if not alone or is_watched() or not is_ready(x) or forward_ad._current_level >= 0:
             return function(Carried(x), *arguments, **options)
-        # The short way of what was computed before, of which nothing is left but the kernel.
+        # The short ways of what was computed before, of which nothing is left but the node of autograd, or the kernel.
         try:
             key = x.shape, x.dtype, marshal.dumps((arguments, options), 2)
-        except (ValueError, AttributeError):  # an option that is no plain value; x that is no tensor
+        except ValueError:  # an option that is no plain value
             return function(Carried(x), *arguments, **options)
+        if x.requires_grad and _recorded():
+            call = calls.get(key)
+            if call is not None:
+                operator, text = call
+                return operator.node(x, text)
+            carried = Carried(x)
+            result = function(carried, *arguments, **options)
+            if carried.told is not None and all(map(is_plain, (*arguments, *options.values()))):
+                calls[key] = carried.told
+            return result
         known = kernels.get(key)
         array = array_of(x)
         flags = array.flags

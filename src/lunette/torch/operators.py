@@ -165,14 +165,20 @@ _included, _BATCHED = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.
 
 def is_watched() -> bool:
     """Whether something stands between a call and its kernel: a transformation, a mode, a recorder."""
+    # The compiler, which reads this, is asked for first: it cannot read the others.
+    return _compiling() or is_transformed() or _function_modes() > 0 or _cast("cpu") or _profiled()
+
+
+def is_transformed() -> bool:
+    """Whether tensors stand for others, or somebody writes down what is done with them.
+
+    All that matters to a node of autograd on the way back: each question costs a microsecond or more in a step of
+    training, where other work has taken its place in the caches.
+    """
     return (
-        _compiling()
-        or _transformed()
+        _transformed()
         or _dispatch_modes() > 0
-        or _function_modes() > 0
-        or _cast("cpu")
         or _traced() is not None
-        or _profiled()
         or _included(_BATCHED)  # gradients in batches, is_grads_batched=True
     )
 
