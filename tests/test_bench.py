@@ -221,7 +221,7 @@ def canned() -> Run:
         return replace(result_of(Problem(layer, direction, "float32"), 2**20, timings), options={})
 
     def network_result(network: Network, direction: str) -> Result:
-        peers = {"PyTorch": 2e-3, "torch.compile": 0.5e-3, "JAX": 2e-3, "ONNX Runtime": 1.5e-3}
+        peers = {"PyTorch": 2e-3, "torch.compile": 0.5e-3, "JAX": 2e-3, "ONNX Runtime": 1.5e-3, "OpenVINO": 1.5e-3}
         own = {JVP_X: 2e-3, JVP_ALL: 4e-3, GRADIENT: 3e-3}
         chosen = own if direction == "derivatives" else peers
         timings = {n: Timing((s,), 1) for n, s in {"lunette": 1e-3, **chosen}.items()}
