@@ -51,6 +51,7 @@ struct Blocked {
     i64 cells = 1, taps = 1;          // of the kernel; of those in a line
     i64 phases = 1;                   // kernel cells that write cells of their own
     bool depthwise = false;
+    bool complete = false;            // no pixel of a line lacks a tap of its line
     LineCut cut;
     i64 chunk = 0, groups = 0;  // blocks of channels at a time; groups of channels of the result
     bool fits = false;
@@ -90,7 +91,9 @@ struct Blocked {
         chunk = even_split(ins, most(1, least(chunk_terms / (cells * L), chunk_bytes / i64(sizeof(T)) / (cells * L * width))));
         groups = up(outs, cut.vectors);
         if (chunk * cells * L + up(ins, chunk) > sum_block) return;
-        for (i64 b = 0; b < cut.blocks; ++b) {
+        const i64 last = (line.m - 1) * line.stride - line.lo + (taps - 1) * line.dilation;
+        complete = phases > 1 || (line.lo == 0 && last < line.n);
+        for (i64 b = 0; !complete && b < cut.blocks; ++b) {
             signed char cuts[most_taps];
             if (!find_cuts(b, cuts)) return;
         }
@@ -99,6 +102,7 @@ struct Blocked {
 
     // Whether every cell of the result sees a tap. If two neighbours do, what lies between dilated taps is no matter.
     static bool all_see(const ConvAxis& x) {
+        if ((x.m - 1) * x.stride - x.lo >= x.n) return false;  // the last one begins behind the end
         for (i64 o = 0; o < x.m; ++o) {
             bool some = false;
             for (i64 k = 0; k < x.kernel && !some; ++k) {
@@ -116,7 +120,7 @@ struct Blocked {
         const i64 start = cut.start(block), size = cut.size(block);
         for (i64 k = 0; k < taps; ++k) {
             i64 first = 0, last = 0;
-            for (i64 p = 0; phases == 1 && p < size; ++p) {
+            for (i64 p = 0; p < size; ++p) {
                 const i64 at = (start + p) * line.stride - line.lo + k * line.dilation;
                 first += at < 0, last += at >= line.n;
             }
@@ -229,8 +233,8 @@ void run_tile(const Blocked<T>& d, i64 phase, i64 group, BlockedTile tile, const
         j.more = c > 0, j.last = c + d.chunk >= d.ins;
         i64 asked = 0;
         for (i64 b = tile.begin; b < tile.end; ++b) {
-            signed char cuts[most_taps];
-            d.find_cuts(b, cuts);
+            signed char cuts[most_taps] = {};
+            if (!d.complete) d.find_cuts(b, cuts);
             j.cut = nullptr;
             for (i64 k = 0; k < d.taps; ++k)
                 if (cuts[k]) j.cut = cuts;

@@ -71,7 +71,7 @@ struct Direct {
         chunk = even_split(z.channels, most(1, least(chunk_terms / z.taps, chunk_bytes / i64(sizeof(T)) / (z.taps * width))));
         chunks = up(z.channels, chunk);
         if (chunks > most_chunks) return;
-        for (i64 b = 0; b < cut.blocks; ++b) {
+        for (i64 b = 0; z.absent && b < cut.blocks; ++b) {
             signed char cuts[64];
             if (!find_cuts(b, cuts)) return;
         }
@@ -389,6 +389,8 @@ void if_into_blocks(const Conv& c, F f) {
         if (c.groups > 1 || c.cout % lanes<T> || !forward_gather(z, c)) return;
         Direct<T> d(z);
         d.blocks = true;
+        // Of one image, planes along the first axis are as good as images, but they lie inside of a channel.
+        if (d.image_out < z.out_channel) d.image_out *= lanes<T>;
         if (d.fits) f(d, forward_layout(z, s));
     }
 }

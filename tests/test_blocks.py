@@ -65,6 +65,7 @@ FROM_PLANES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] 
     "three taps": ((1, 3, 20, 37), (1, 3, 3), {"padding": 1}),
     "one channel": ((3, 1, 14, 28), (1, 5, 5), {"padding": 2}),
     "a volume": ((2, 3, 4, 9, 16), (2, 3, 3, 3), {"padding": 1}),
+    "planes of a volume": ((1, 3, 4, 20, 28), (2, 1, 3, 3), {"stride": (1, 2, 2), "padding": (0, 1, 1)}),
 }
 # kernel == stride
 UP: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -220,6 +221,35 @@ def test_a_network_in_blocks_is_what_it_is_in_planes() -> None:
     text = str(program.stats(x, repeat=1))
     assert f"{L} channels".ljust(14) + "conv(" in text
     assert "planes        from_blocks(" in text
+
+
+@pytest.mark.usefixtures("free")
+def test_values_that_are_read_with_other_channels() -> None:
+    """Reshaped, or along another axis: a value has one kind of blocks."""
+    one, two, three = (counts(s, 1, 1) for s in ((L, L, 1, 1), (2 * L, 2 * L, 1, 1), (L, L, 1, 1, 1)))
+    x, cube, flat = counts((1, L, 4, 8)), counts((L, L, 3, 4)), counts((L * 32,))
+    k = counts(cube.shape, 2)
+    for f, given in (
+        (lambda x: ln.conv(ln.reshape(ln.conv(x, one), (1, 2 * L, 2, 8)), two), x),
+        (lambda x: ln.conv(ln.reshape(x, (1, L, 4, 8)), one), flat),
+        (lambda x: ln.conv(ln.conv(x, one), three), cube),
+        (lambda x: (ln.conv(x, one), ln.conv(x, three)), cube),
+        (lambda x: (ln.add(ln.conv(x, one), k), ln.add(ln.conv(x, three), k)), cube),
+        (lambda x: ln.add(ln.conv(x, one), ln.conv(x, three)), cube),
+        (lambda x: ln.max_pool(ln.conv(x, one), 2, spatial=1), counts((2, L, L, 4))),
+        (lambda x: ln.concat([ln.conv(x, one), ln.conv(x, three)], 0), cube),
+    ):
+        y, z = compiled(f, given)(given), compiled(f, given, fuse=False)(given)
+        assert all(map(np.array_equal, y, z)) if isinstance(y, tuple) else np.array_equal(y, z)
+
+
+def test_long_lines_are_planned_in_no_time() -> None:
+    """Of 2^32 pixels, which no machine has the memory for."""
+    graph = ln.Graph()
+    x = graph.input((L, 2**20, 2**12), name="x")
+    graph.output(ln.conv(x, np.ones((L, L, 1, 1), np.float32)))
+    with pytest.raises(ln.ShapeError, match="N6|memory|bytes"):
+        graph.compile()
 
 
 @pytest.mark.usefixtures("free")

@@ -251,10 +251,7 @@ class _Choice:
             self.maker[plan.root(step.writes)] = t
             for at, r in enumerate(step.reads):
                 if r is not None and plan.graph.nodes[plan.root(r)].value is None:
-                    whole = r == plan.root(r)  # a reshaped value is read as it is
-                    self.readers.setdefault(plan.root(r), []).append(
-                        (t, whole and form is not None and at in form.wants)
-                    )
+                    self.readers.setdefault(plan.root(r), []).append((t, form is not None and at in form.wants))
         for o in plan.graph.outputs:
             self.readers.setdefault(plan.root(o), []).append((-1, False))
 
@@ -298,7 +295,7 @@ class _Choice:
     def settle(self) -> None:
         """From everything in blocks that can be: whole regions, then single steps, change sides if that gains."""
         for region in self.regions():
-            if self.flip(region) <= 0:
+            if self.flip(region) < 0:
                 self.flip(region)
         able = [t for t, f in enumerate(self.forms) if f is not None]
         for _ in range(4):
@@ -339,10 +336,18 @@ def with_blocks(plan: Steps) -> Steps:
     lanes = core.lanes("f")
     axes: dict[int, int] = {}
     forms: list[Form | None] = [None] * len(plan.steps)
+    agreed: dict[int, int] = {}  # the channels of every value that is in blocks for anybody: they are the same for all
     if any(s.in_blocks is not None for s in plan.steps):  # nothing else gains by itself
         for t, step in enumerate(plan.steps):
-            if (form := _form_of(plan, step, axes, lanes)) is not None:
-                forms[t], axes[plan.root(step.writes)] = form, form.axis
+            form = _form_of(plan, step, axes, lanes)
+            if form is None:
+                continue
+            read = [r for at in form.wants if (r := step.reads[at]) is not None]
+            roots = [plan.root(r) for r in (*read, step.writes)]
+            if any(r != plan.root(r) for r in read) or any(agreed.get(r, form.axis) != form.axis for r in roots):
+                continue  # what was reshaped has other channels
+            agreed |= dict.fromkeys(roots, form.axis)
+            forms[t], axes[plan.root(step.writes)] = form, form.axis
     choice = _Choice(plan, forms, lanes)
     choice.settle()
     return _moved(choice)
