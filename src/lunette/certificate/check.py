@@ -420,11 +420,11 @@ class Region:  # boxes of nodes, winners of maxima, inequalities: a sum of (node
         if n.taps is not None: return [[max(v[p][i] for p, i in t) for t in n.taps] for v in (lo, hi)]
         if n.curve is not None: return n.curve.image(n.reads, lo, hi, self.bits)
         low, high, d = [0] * n.size, [0] * n.size, 2 * n.denominator
-        two = {p: [(f, list(map(g, hi[p], lo[p])).__getitem__) for f, g in ((int, add), (abs, sub))] for p in n.sources}
+        both = {p: [list(map(f, hi[p], lo[p])).__getitem__ for f in (add, sub)] for p in n.sources}
         for o, (p, ins, weights) in ((o, part) for o, own in enumerate(n.sums) for part in own):
-            twice, width = (sum(map(mul, map(f, weights), map(v, ins))) for f, v in two[p])
-            low[o] += twice - width
-            high[o] += twice + width
+            middles, widths = both[p]  # and of the sum, twice the middle, and the width
+            twice, wide = sum(map(mul, weights, map(middles, ins))), sum(map(mul, map(abs, weights), map(widths, ins)))
+            low[o], high[o] = low[o] + twice - wide, high[o] + twice + wide
         return [v // d for v in low], [-(-v // d) for v in high]
     def rounding(self, n: Node) -> list[int]:  # in floats: gamma * (sum of |weight| * |cell|) + underflow; no overflow
         (precision, least, most), r = FLOATS[n.dtype], n.roundings
