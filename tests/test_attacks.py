@@ -144,6 +144,25 @@ WIDE = ln.trace(lambda x: ln.max(ln.relu(x)), np.zeros(300, np.float32))
 ONE: Any = {"boxes": [[[0, 1]]], "claims": [[[[[0, 1]], -1, 0]]], "tree": [[[], [[0, 1, [1], [], []]], []]]}
 
 
+def test_what_is_read_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 lines that each read one cell of 4096: intervals, and walks back, go through all of these for each line."""
+    cells = range(60)
+    net = network_of(
+        ln.trace(
+            lambda x: ln.concat([ln.slice(x, (0, k), (1, k + 1)) * 2.0 for k in cells], axis=1),
+            np.zeros((1, 4096), np.float32),
+        )
+    )
+    whole = [[k, 1] for k in cells]
+    box = {"boxes": [[[0, 1]] * 4096], "claims": [[[whole, -1, 0]]]}
+    by_box, by_walk = ({**box, "tree": [[[], [[0, stop, [1], [], []]], []]]} for stop in (1, 0))
+    checked(net, [by_walk])
+    monkeypatch.setattr(checker, "MOST_WORK", 400_000)  # 60 * 4096 = 245,760 for either
+    checked(net, [by_box])
+    with pytest.raises(checker.Refused, match="less than 400000 coefficients"):
+        checked(net, [by_walk])
+
+
 def test_windows_of_padding_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """They read nothing, and there may be many for each of many planes."""
     monkeypatch.setattr(checker, "MOST_TERMS", 100_000)
@@ -203,7 +222,7 @@ def test_cases_walks_and_terms_count_together(monkeypatch: pytest.MonkeyPatch) -
         ln.trace(lambda x: ln.broadcast_to(x, (1, 50)) @ np.ones((50, 50), np.float32), np.zeros((1, 1), "f"))
     )
     checked(net, [ONE] * 40)
-    steps = {**ONE, "tree": [[[[3]] * 40, *ONE["tree"][0][1:]]]}
+    steps = {**ONE, "tree": [[[[3], [net.out[0][0], "0", "0"]] * 40, *ONE["tree"][0][1:]]]}
     checked(net, [steps])
     monkeypatch.setattr(checker, "MOST_WORK", 100_000)
     checked(net, [ONE])

@@ -3,8 +3,8 @@
     python -I check.py GRAPH CERTIFICATE [SPEC [real|float]]
 
 GRAPH is a file of lunette's Graph.save, its constants beside it; SPEC is a VNNLIB file. Beside this one, vnnlib.py has
-SPEC, balls.py has exp, log and roots; slots.py, if it is there, has walks of many rows at once, packed into one long
-integer for each cell. Exit status 0: no input satisfies SPEC; 1: refused; 3: a statement was proven.
+SPEC, balls.py exp, log and roots, and slots.py, if it is there, walks of many rows at once. Exit status 0: no input
+satisfies SPEC; 1: refused; 3: a statement was proven.
 
 All numbers are integers: the end n of a box and the coefficient n of a cell mean n/2^bits, a total n means n/4^bits.
 What is rounded is rounded towards the weaker statement. For coefficients a_k of the nodes h_k, from a row c at the
@@ -26,7 +26,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import chain, product
 from math import lcm, prod
-from operator import add, floordiv, sub
+from operator import add, floordiv, mul, sub
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -34,7 +34,7 @@ Shape = tuple[int, ...]
 Tap = tuple[int, int]  # a node and a cell of it
 MOST: Final = 1 << 24  # cells of an array, and of windows
 MOST_TERMS: Final = 1 << 26  # cells of a network, and of what they read
-MOST_WORK: Final = 1 << 34  # coefficients in all walks together
+LAST = MOST_WORK = 1 << 34  # coefficients in all walks together; no node has such a number
 UNIT: Final = 20  # slopes are multiples of 2^-20
 FLOATS: Final = {"f32": (24, 149, 128), "f64": (53, 1074, 1024)}  # bits; the least is 2^-..., all are below 2^...
 ZERO: Final = -1  # the number of a node that is zero
@@ -342,8 +342,7 @@ class Network:  # a graph, from its text: node 4*n + 3 is that of line n, its pa
             return Array(to, self.greatest(pairs) if name == "maximum" else self.sum(sums, 1, 1))
         if name == "minimum":
             both = [self.sum([([t], [-1]) for t in own], 1, 0, part) for part, own in enumerate((left, right))]
-            inner = self.greatest([[*pair] for pair in zip(*both, strict=True)], 2)
-            return Array(to, self.sum([([t], [-1]) for t in inner]))
+            return Array(to, self.sum([([t], [-1]) for t in self.greatest([[*v] for v in zip(*both, strict=True)], 2)]))
         factors = self.integers(right, name == "div")
         if factors is None and name == "mul": factors, left = self.integers(left), right
         need(factors, f"a constant in {name}")
@@ -374,7 +373,7 @@ def slopes(lows: list[int], tops: list[int], low: int, below: bool) -> list[int]
     return [((q - t) << UNIT) // (q - p) if q > t else 0 for p, q in zip(lows, tops, strict=True)]
 class Region:  # boxes of nodes, winners of maxima, inequalities: a sum of (node, cell, weight), and a number, is >= 0
     def __init__(self, net: Network, boxes: Any, bits: int, floats: bool, work: Any = None) -> None:
-        self.net, self.bits, self.floats, self.empty, self.work = net, bits, floats, False, work or [0]
+        self.net, self.bits, self.floats, self.empty, self.work, self.due = net, bits, floats, False, work or [0], LAST
         self.lo, self.hi, self.error = dict[int, list[int]](), dict[int, list[int]](), dict[int, list[int]]()
         self.winners, self.spaces, given = dict[Tap, int](), list[Any](), iter(boxes)
         for n in (n for n in net.nodes.values() if not n.is_computed):
@@ -409,22 +408,24 @@ class Region:  # boxes of nodes, winners of maxima, inequalities: a sum of (node
         taps = self.net.nodes[at].taps[cell]
         spaces = [[([(*won, 1), (*lost, -1)], 0) for lost in taps if lost != won] for won in taps]
         return [(own, {(at, cell): j}) for j, own in enumerate(spaces)]
-    def forward(self, start: int) -> None:  # boxes of all nodes from `start` on, by intervals
-        for n in (n for n in self.net.nodes.values() if n.at >= start and n.is_computed):
-            self.spend(n.size * (64 + n.widest) << (8 if n.curve else 0))
+    def later(self, start: int) -> None: self.due = min(self.due, start)  # forward, but only when boxes are read
+    def forward(self, start: int = LAST, last: int = LAST) -> None:  # boxes by intervals, and all that is due
+        start, self.due = min(start, self.due), max(self.due, last + 1)
+        for n in (n for n in self.net.nodes.values() if start <= n.at <= last and n.is_computed):
+            self.spend((n.size * (64 + n.widest) << (8 if n.curve else 0)) + sum(len(self.lo[p]) for p in n.sources))
             if n.roundings and self.floats and n.at not in self.error: self.error[n.at] = self.rounding(n)
             off, (lo, hi) = self.error.get(n.at, [0] * n.size), self.image(n, self.lo, self.hi)
             self.meet(n.at, list(map(sub, lo, off)), list(map(add, hi, off)))
-    def image(self, n: Node, lo: Any, hi: Any) -> tuple[list[int], list[int]]:
-        if n.taps is not None:
-            return [max(lo[p][i] for p, i in t) for t in n.taps], [max(hi[p][i] for p, i in t) for t in n.taps]
-        if n.curve is not None: return n.curve.image(n.reads, lo, hi, self.bits)  # type: ignore[no-any-return]
-        low, high = [0] * n.size, [0] * n.size
+    def image(self, n: Node, lo: Any, hi: Any) -> Any:
+        if n.taps is not None: return [[max(v[p][i] for p, i in t) for t in n.taps] for v in (lo, hi)]
+        if n.curve is not None: return n.curve.image(n.reads, lo, hi, self.bits)
+        low, high, d = [0] * n.size, [0] * n.size, 2 * n.denominator
+        both = {p: [list(map(f, hi[p], lo[p])).__getitem__ for f in (add, sub)] for p in n.sources}
         for o, (p, ins, weights) in ((o, part) for o, own in enumerate(n.sums) for part in own):
-            less, more = lo[p], hi[p]
-            low[o] += sum(w * (less[i] if w > 0 else more[i]) for i, w in zip(ins, weights, strict=True))
-            high[o] += sum(w * (more[i] if w > 0 else less[i]) for i, w in zip(ins, weights, strict=True))
-        return [v // n.denominator for v in low], [-(-v // n.denominator) for v in high]
+            middles, widths = both[p]  # and of the sum, twice the middle, and the width
+            twice, wide = sum(map(mul, weights, map(middles, ins))), sum(map(mul, map(abs, weights), map(widths, ins)))
+            low[o], high[o] = low[o] + twice - wide, high[o] + twice + wide
+        return [v // d for v in low], [-(-v // d) for v in high]
     def rounding(self, n: Node) -> list[int]:  # in floats: gamma * (sum of |weight| * |cell|) + underflow; no overflow
         (precision, least, most), r = FLOATS[n.dtype], n.roundings
         size = {p: [max(abs(a), abs(b)) for a, b in zip(self.lo[p], self.hi[p], strict=True)] for p in n.sources}
@@ -450,15 +451,14 @@ class Region:  # boxes of nodes, winners of maxima, inequalities: a sum of (node
                     total += least
                     for (p, i), g in pulled: parts[p][i] += g
                 else:
-                    for p, ins, weights in n.sums[c]:
-                        part = parts[p]
+                    for part, ins, weights in ((parts[p], *rest) for p, *rest in n.sums[c]):
                         for i, w in zip(ins, weights, strict=True): part[i] += x * w
             for p, part in parts.items():
                 if n.denominator > 1:  # rounding down takes less than one from a coefficient, times its cell
                     total += sum(z.some(x) * v for v, x in zip(self.lo[p], part, strict=True) if x and v < 0)
                     part = [x and z.floor(x, n.denominator) for x in part]
                 a[p] = list(map(add, a[p], part)) if p in a else part
-                self.spend(0, *((min(a[p], default=0), max(a[p], default=0)) if z is ONE else ()))
+                self.spend(len(part), *((min(a[p], default=0), max(a[p], default=0)) if z is ONE else ()))
         return total
     def pulled(self, n: Node, cell: int, x: Any, plus: Any, own: Any, z: Any) -> tuple[Any, Any]:
         """Coefficients of the taps of a maximum, or of a curve, for that of a cell, and the least bracket."""
@@ -480,6 +480,7 @@ class Region:  # boxes of nodes, winners of maxima, inequalities: a sum of (node
             least += least_of_max(z, a, g, lows, tops, low, above > 0)
         return found, least
     def tighten(self, at: int, sides: Any) -> None:  # better lower ends of the cells in one list, upper in the other
+        self.forward(last=at if self.net.grade == "exact" else LAST)  # curves may round otherwise, computed once
         ends, signs = [self.lo[at].copy(), self.hi[at].copy()], zip((1, -1), sides, strict=True)
         rows, path = ((sign, c) for sign, some in signs for c in some), Path(__file__).with_name("slots.py")
         many = beside("slots.py", "rows")["batches"] if self.net.grade == "exact" and path.exists() else None
@@ -487,8 +488,7 @@ class Region:  # boxes of nodes, winners of maxima, inequalities: a sum of (node
             start, z = [0] * len(ends[0]), slots or ONE
             for r, (sign, c) in enumerate(some): start[c] += z.of(sign) << self.bits + z.width * r
             for (sign, c), total in zip(some, z.values(self.walk({at: start}, {}, False, z)), strict=True):
-                end, found = ends[sign < 0], total >> self.bits
-                end[c] = max(end[c], found) if sign > 0 else min(end[c], -found)
+                ends[sign < 0][c] = sign * (total >> self.bits)
         self.meet(at, *ends)
     def excess(self, claim: Any, factors: Any, betas: Any, own: Any, stop: Any = False) -> Fraction:  # see excludes
         row, total = defaultdict[int, Fraction](Fraction), 0
@@ -497,8 +497,7 @@ class Region:  # boxes of nodes, winners of maxima, inequalities: a sum of (node
         self.spend(len(self.net.out) + sum(map(len, start.values())) + sum(len(terms) for terms, _ in self.spaces))
         for c, v, f in ((c, v, f) for f, (part, _, _) in zip(factors, claim, strict=True) for c, v in part.items()):
             row[c] += f * v
-        for c, v in row.items():
-            p, i = self.net.out[c]
+        for (p, i), v in ((self.net.out[c], v) for c, v in row.items()):
             start[p][i] += down(v, self.bits)
             total += min(self.lo[p][i], 0) * (v != Fraction(down(v, self.bits), 1 << self.bits))
         for b, (terms, number) in zip((down(beta, self.bits) for beta in betas), self.spaces, strict=True):
@@ -550,7 +549,8 @@ def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:  # cases where no
             region.spend(len(left) + len(net.nodes) * (1 + len(steps)))
             for at, *sides in steps:
                 sides = [marked(side, len(region.lo[at])) for side in sides]
-                region.empty or (region.tighten(at, sides) if sides else region.forward(at))
+                region.empty or (region.tighten(at, sides) if sides else region.later(at))
+            region.empty or region.forward()
             for which, stop, *both, chosen in proofs:
                 (factors, betas), own = [[number(v) for v in some] for some in both], dict[Tap, list[int]]()
                 need(which in left and all(v >= 0 for v in factors + betas), f"open claims and factors >= 0 in {place}")

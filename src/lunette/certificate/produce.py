@@ -46,13 +46,15 @@ def tightened(region: Region) -> list[Step]:
     """Tighten what maxima depend on, from the inputs on, as lunette.relax does; the steps that were taken."""
     net, steps, done = region.net, list[Step](), dict[int, set[int]]()
     for n in net.nodes.values():
+        region.forward(last=n.at - 1)
         for p, cells in sorted(_open(region, n).items()):
             new = sorted(c for c in cells - done.setdefault(p, set()) if region.lo[p][c] < region.hi[p][c])
             done[p].update(new)
             if new and not _is_exact(net, net.nodes[p]):
                 region.tighten(p, [new, new])
-                region.forward(p)
+                region.later(p)
                 steps += [Tighten(p, new, new), Forward(p)]
+    region.forward()
     return steps
 
 

@@ -51,8 +51,8 @@ from lunette.verify.search import Tree
 from lunette.version import VERSION
 
 Slopes = dict[int, dict[int, list[int]]]
-AT_ONCE: Final = 64
-"""Cells that are tightened between two looks at the clock."""
+AT_ONCE: Final = 256
+"""Cells that are tightened between two looks at the clock: about as many as walk together."""
 
 
 LIMITS: Final = "a certificate of what was found is more than the checker takes"
@@ -197,24 +197,51 @@ class _Room:
         """The whole box, with the cells tightened that bounds in floats have tightened, by walks of the checker."""
         region, steps = self.root.where([]), list[Any]()
         before = region.work[0]
+        relaxed = {k: s.relaxation for k, s in self.net.steps.items() if isinstance(s, Relaxed)}
+        whole = any(isinstance(r, Greatest) for r in relaxed.values())  # who can win depends on both ends
         for at in sorted(self.net.tight):
-            reader = next((k for k in sorted(self.places) if at in self._read(k)), None)
-            if reader is None:
-                continue
-            taps, found = self._source(reader), dict[int, set[int]]()
-            for p, i in (taps[c] for c in np.flatnonzero(self.net.tight[at])):
-                if region.lo[p][i] < region.hi[p][i]:
-                    found.setdefault(p, set()).add(i)
+            readers = [k for k in sorted(self.places) if at in self._read(k)]
+            found = dict[int, list[tuple[int, int]]]()
+            for c, (p, i) in enumerate(self._source(readers[0]) if readers else ()):
+                found.setdefault(p, []).append((c, i))
+            sided = not whole and all(isinstance(relaxed[k], Kink) for k in readers)
             for source, cells in sorted(found.items()):
-                part = sorted(cells)
-                order = sorted(part, key=near(self.certifier.net)[source].__getitem__)  # alike walk together
-                for start in range(0, len(part), AT_ONCE):  # cells of one node do not read each other
-                    self.certifier.tick(f"certificate: cells of node {at}", start, len(part))
-                    region.tighten(source, [order[start : start + AT_ONCE]] * 2)
-                region.forward(source)
-                steps += [Tighten(source, part, part), Forward(source)]
+                steps += self._tightened(region, at, source, cells, sided)
+        region.forward()
         self.begun += region.work[0] - before
         return steps, region
+
+    def _tightened(
+        self, region: Region, at: int, source: int, cells: Sequence[tuple[int, int]], sided: bool
+    ) -> list[Any]:
+        """Steps for cells of a node, (its own, the checker's): of what kinks read, for the end that tells the side.
+
+        Bounds in floats know the side of most cells; of the others, and where the checker does not find it, both ends.
+        """
+        region.forward(last=source)
+        box, steps = self.net.boxes[at], list[Any]()
+        least, most, chosen = (v.reshape(-1).tolist() for v in (box.lo, box.hi, self.net.tight[at]))
+
+        def is_open(i: int) -> bool:
+            lo, hi = region.lo[source][i], region.hi[source][i]
+            return lo < 0 < hi if sided else lo < hi
+
+        cells = [(c, i) for c, i in cells if is_open(i) and (sided or chosen[c])]
+        low = {i for c, i in cells if not sided or most[c] > 0}
+        high = {i for c, i in cells if not sided or least[c] < 0}
+        while low or high:
+            order = sorted(low | high, key=near(self.certifier.net)[source].__getitem__)  # alike walk together
+            for start in range(0, len(order), AT_ONCE):  # cells of one node do not read each other
+                self.certifier.tick(f"certificate: cells of node {at}", start, len(order))
+                part = order[start : start + AT_ONCE]
+                region.tighten(source, [[i for i in part if i in own] for own in (low, high)])
+            steps.append(Tighten(source, sorted(low), sorted(high)))
+            left = {i for i in low ^ high if is_open(i)} if sided and len(steps) == 1 else set()
+            low, high = left - low, left - high
+        if steps:
+            region.later(source)
+            steps.append(Forward(source))
+        return steps
 
     def _source(self, k: int) -> list[Tap]:
         """What the checker calls the cells that the step of a node reads, which may be those of several nodes."""
