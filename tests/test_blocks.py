@@ -248,7 +248,7 @@ def test_long_lines_are_planned_in_no_time() -> None:
     graph = ln.Graph()
     x = graph.input((L, 2**20, 2**12), name="x")
     graph.output(ln.conv(x, np.ones((L, L, 1, 1), np.float32)))
-    with pytest.raises(ln.ShapeError, match="N6|memory|bytes"):
+    with pytest.raises(ln.ShapeError, match=r"N6"):
         graph.compile()
 
 
