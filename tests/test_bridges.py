@@ -61,3 +61,10 @@ def test_nodes_of_pools_are_watched_inside_of_a_step() -> None:
         step()
         assert len(seconds) == 4 and all(0 < s < 10 for s in seconds)
     assert all(0 < s < 10 for s in bridge_torch._inside(model, ours, x, steps=2))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler warns of parts of its own
+def test_a_compiled_network_is_beside_torch_and_its_compiler() -> None:
+    beside = list(bridge_torch.compiled(1, "lenet/b1"))
+    assert [r.times for r in beside] == [1.3, 1.0]
+    assert all(r.theirs > 0 and r.ours > 0 for r in beside)

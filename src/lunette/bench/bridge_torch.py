@@ -14,6 +14,8 @@ from torch.nn import functional
 
 import lunette.torch as lt
 from lunette.bench.bridges import Row, turns
+from lunette.bench.networks import NETWORKS, NetworkProblem
+from lunette.bench.with_torch import module_of
 
 
 def rows(threads: int) -> Iterator[Row]:
@@ -29,6 +31,7 @@ def rows(threads: int) -> Iterator[Row]:
             ("U-Net", UNet(), torch.randn(4, 1, 64, 64)),
         ):
             yield from training(name, model, x, threads)
+        yield from compiled(threads)
     finally:
         torch.set_num_threads(before)
 
@@ -146,6 +149,19 @@ def _step(model: nn.Module, x: Tensor) -> Callable[[], Any]:
         optimiser.step()
 
     return step
+
+
+def compiled(threads: int, name: str = "resnet18/b1") -> Iterator[Row]:
+    """A network behind a module's face, beside the module itself and beside torch.compile."""
+    network = next(n for n in NETWORKS if n.name == name)
+    feed = network.data()
+    module, x = module_of(torch, NetworkProblem(network, "forward"), feed).eval(), torch.from_numpy(feed.x)
+    with torch.inference_mode():
+        ours, theirs = lt.compile(module, x), torch.compile(module)
+        for other, what, goal in ((module, "torch itself", 1.3), (theirs, "torch.compile", 1.0)):
+            other(x)  # compiling is not timed
+            both = turns(lambda other=other: other(x), lambda: ours(x), threads, 3.0)  # type: ignore[misc]
+            yield Row(f"lt.compile of {name}, beside {what}", *both, times=goal)
 
 
 POOLING = (nn.MaxPool2d, nn.AdaptiveAvgPool2d, lt.MaxPool, lt.AdaptiveAvgPool)

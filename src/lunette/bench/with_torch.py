@@ -127,7 +127,7 @@ class Compiled(Torch):
         torch = self.torch
         torch._dynamo.reset()
         x = torch.from_numpy(feed.x)
-        module = _module(torch, problem, feed)
+        module = module_of(torch, problem, feed)
         if problem.direction == "forward":
 
             def way(name: str, options: Mapping[str, Any] | None) -> Way:
@@ -149,7 +149,7 @@ class Compiled(Torch):
         return [Way("", gradient, _value_and_gradients)]
 
 
-def _module(torch: Any, problem: NetworkProblem, feed: Feed) -> Any:
+def module_of(torch: Any, problem: NetworkProblem, feed: Feed) -> Any:
     """The network, or its loss, as a function of x that holds its weights."""
     f = network(torch, problem.network)
 
