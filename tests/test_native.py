@@ -31,7 +31,9 @@ def test_the_stub_in_the_repository_describes_the_module() -> None:
 
     generator = StubGen(_native)
     generator.put(_native)
-    assert (ROOT / "src/lunette/_native.pyi").read_text() == generator.get(), "make stub"
+    assert (ROOT / "src/lunette/_native.pyi").read_text() == generator.get(), (
+        "python -m nanobind.stubgen -m lunette._native -o src/lunette/_native.pyi"
+    )
 
 
 def problems(seed: int, dtype: Any) -> Iterator[tuple[str, tuple[Array, ...], dict[str, Any]]]:

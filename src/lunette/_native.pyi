@@ -113,10 +113,14 @@ def exponentials(n: int) -> Task:
     """(hi, lo, y_hi, y_lo): exp of pairs, |hi| <= 700, as pairs"""
 
 def conv(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, relu: bool = False) -> Task:
-    """(x, w, b or None, scale or None, shift or None, add or None, packed or None, y)"""
+    """
+    (x, w, b or None, scale or None, shift or None, add or None, packed or None, y)
+    """
 
 def conv_input_grad(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, relu: bool = False) -> Task:
-    """(g, w, b or None, scale or None, shift or None, add or None, packed or None, dx)"""
+    """
+    (g, w, b or None, scale or None, shift or None, add or None, packed or None, dx)
+    """
 
 def conv_pack(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, input_grad: bool) -> Task:
     """
@@ -130,7 +134,9 @@ def conv_blocked(code: str, axes: Sequence[tuple[int, int, int, int, int, int]],
     """(x, packed, b or None, scale or None, shift or None, add or None, y)"""
 
 def conv_blocked_pack(code: str, axes: Sequence[tuple[int, int, int, int, int, int]], groups: int, batch: int, cin: int, cout: int, input_grad: bool) -> Task:
-    """(w, packed), packed with as many elements as Task.count(1) says; 0: there is no such kernel"""
+    """
+    (w, packed), packed with as many elements as Task.count(1) says; 0: there is no such kernel
+    """
 
 def matmul(code: str, batch: int, m: int, n: int, k: int, turn_x: bool, turn_y: bool, relu: bool = False) -> Task:
     """(x, y, b or None, z): z = x @ y + b"""
