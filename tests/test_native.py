@@ -74,7 +74,7 @@ def compute(seed: int) -> list[Array]:
             results += getattr(ln, f"{name}_vjp")(arrays, y, **options)
             if name == "max_pool":
                 results += ln.max_pool(arrays[0], **options, return_indices=True)
-        results += network(seed, dtype)
+        results += [*network(seed, dtype), deep(seed, dtype)]
         results += other_arithmetics(seed, dtype)
     return results
 
@@ -111,6 +111,14 @@ def network(seed: int, dtype: Any) -> list[Array]:
     return [program(x, scale), value, *gradients, labels, ln.matmul(v, v.T)]
 
 
+def deep(seed: int, dtype: Any) -> Array:
+    """A compiled program whose values are in blocks of channels."""
+    rng = np.random.default_rng(seed)
+    x, w = (rng.standard_normal(s).astype(dtype) for s in ((2, 32, 24, 24), (32, 32, 3, 3)))
+    y: Array = ln.trace(lambda x: ln.conv(ln.relu(ln.conv(x, w, padding=1)), w, padding=1), x).compile()(x)
+    return y
+
+
 def equal(a: list[Array], b: list[Array]) -> bool:
     return all(np.array_equal(p, q) for p, q in zip(a, b, strict=True))
 
@@ -119,6 +127,7 @@ def test_the_problems_below_use_every_kernel(monkeypatch: pytest.MonkeyPatch) ->
     unused = {name for name in dir(_native) if not name.startswith("_") and callable(getattr(_native, name))}
     unused -= {"Pool", "Plan", "Task", "get_num_threads", "set_num_threads", "instruction_set"}
     unused -= {"foreign_run", "keep_plan", "keep_task", "with_plain_floats"}  # what XLA calls: tests/test_jax_bridge.py
+    unused -= {"conv_blocked"} if ln.instruction_set() == "generic" else set()
     unused -= {"pull_rows", "weigh_rows"}  # rows of bounds, on one thread: tests/test_lines.py
 
     def noted(name: str) -> Any:
