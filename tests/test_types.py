@@ -70,7 +70,7 @@ def test_bridges_give_what_their_frameworks_have() -> None:
     assert_type(lt.SmoothMaxPool(2, beta=2.0, learn_beta=True)(T), torch.Tensor)
     assert_type(lt.Conv(1, 2, (3, 3), padding=1, bias=False)(T), torch.Tensor)
     assert_type(lt.replace(torch.nn.Sequential(lt.MaxPool(2))).kept, dict[str, str])
-    assert_type(lj.conv(jax.numpy.ones((1, 1, 4)), np.ones((1, 1, 2), np.float32)), jax.Array)
+    assert_type(lj.conv(jax.numpy.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)), jax.Array)
     assert_type(lj.max_pool(X, 2, return_indices=True), tuple[jax.Array, jax.Array])
 
 
