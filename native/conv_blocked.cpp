@@ -125,7 +125,7 @@ struct Blocked {
                 first += at < 0, last += at >= line.n;
             }
             cuts[k] = first + last == size ? seen_by_none : static_cast<signed char>(first - last);
-            if (cuts[k] != seen_by_none && ((first && last) || first > 2 || last > 2)) return false;
+            if (cuts[k] != seen_by_none && first && last) return false;
         }
         return true;
     }

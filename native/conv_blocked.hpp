@@ -44,6 +44,13 @@ template <int P, int V, int X, int Lo, int Hi, class T>
     }
 }
 
+template <int P, int V, int X, class T>
+[[gnu::always_inline]] inline void blocked_tap_of_some(Vector<T> (&acc)[P][V], const T* x, const T* w, int cut) {
+    constexpr int L = lanes<T>;
+#pragma GCC unroll 1
+    for (int c = 0; c < L; ++c, w += V * L) direct_tap_of_some<P, V, X>(acc, x + c, w, cut);
+}
+
 #define LN_EACH _Pragma("GCC unroll 32") for (int p = 0; p < P; ++p) _Pragma("GCC unroll 8") for (int v = 0; v < V; ++v)
 
 // P pixels times V vectors of channels. Sums stay in registers because every loop over them is written out.
@@ -75,10 +82,9 @@ template <int P, int V, int X, class T>
             for (i64 k = 0; k < taps; ++k, x += tap, w += L * W) switch (j.cut[k]) {
                     case 0: blocked_tap<P, V, X, 0, 0>(acc, x, w); break;
                     case 1: blocked_tap<P, V, X, 1, 0>(acc, x, w); break;
-                    case 2: blocked_tap<P, V, X, 2, 0>(acc, x, w); break;
                     case -1: blocked_tap<P, V, X, 0, 1>(acc, x, w); break;
-                    case -2: blocked_tap<P, V, X, 0, 2>(acc, x, w); break;
-                    default: break;  // no pixel sees it
+                    case seen_by_none: break;
+                    default: blocked_tap_of_some<P, V, X>(acc, x, w, j.cut[k]);
                 }
         }
     T* const y = j.y;

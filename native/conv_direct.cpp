@@ -49,6 +49,7 @@ struct Direct {
     Axis plane{1, 1, 1, 0, 0, 1, 0, true};  // the axis above rows, if there is one
     i64 images = 1, image_in = 0, image_out = 0;
     i64 plane_low = 0, row_low, col_low;  // offset of the first tap
+    i64 plane_apart = 1, row_apart = 1, col_apart = 1;  // from one tap to the next
     bool turned_planes = false, turned_rows, turned_cols;
     bool single;  // one tap, which all pixels see: channels take the place of taps
     DirectCut cut;
@@ -63,9 +64,9 @@ struct Direct {
         if (outers - first > 1 || col.in != 1 || col.out != 1 || col.step > 2 || z.taps > 64) return;
         if (outers > first) plane = z.axes[first];
         if ((row.m > 1 && row.out != col.m) || (plane.m > 1 && plane.out != row.m * col.m)) return;
-        if (outers > first && !line_up(plane, plane_low, turned_planes)) return;
-        if (!line_up(row, row_low, turned_rows) || !line_up(col, col_low, turned_cols)) return;
-        cut = best_cut<T>(col.m, col.step, col.taps, z.rows);
+        if (outers > first && !line_up(plane, plane_low, plane_apart, turned_planes)) return;
+        if (!line_up(row, row_low, row_apart, turned_rows) || !line_up(col, col_low, col_apart, turned_cols)) return;
+        cut = best_cut<T>(col.m, col.step, line_taps(), z.rows);
         if (!cut.blocks) return;
         width = cut.vectors * lanes<T>, groups = up(z.rows, width);
         chunk = even_split(z.channels, most(1, least(chunk_terms / z.taps, chunk_bytes / i64(sizeof(T)) / (z.taps * width))));
@@ -75,25 +76,38 @@ struct Direct {
             signed char cuts[64];
             if (!find_cuts(b, cuts)) return;
         }
-        if (!all_see(row, row_low) || (outers > first && !all_see(plane, plane_low))) return;
+        if (!all_see(row, row_low, row_apart) || (outers > first && !all_see(plane, plane_low, plane_apart))) return;
         single = z.taps == 1 && !z.absent;
         fits = true;
     }
 
-    static bool all_see(const Axis& x, i64 low) {
-        for (i64 o : {i64(0), x.m - 1})
-            if (o * x.step + low >= x.n || o * x.step + low + x.taps <= 0) return false;
+    // Of a line, as far as there are kernels for so many side by side.
+    i64 line_taps() const { return col_apart == 1 ? z.col().taps : 0; }
+
+    // The taps first..last-1 of an axis that are present at a cell whose first tap is at `at`.
+    static void present(const Axis& x, i64 at, i64 apart, i64& first, i64& last) {
+        first = up(most(0, -at), apart), last = at < x.n ? least(x.taps, up(x.n - at, apart)) : 0;
+    }
+
+    static bool all_see(const Axis& x, i64 low, i64 apart) {
+        for (i64 o = 0; o < x.m; ++o) {
+            i64 first, last;
+            present(x, o * x.step + low, apart, first, last);
+            if (first >= last) return false;
+            if (apart == 1) o = most(o, x.m - 2);  // what lies between two that see a tap does
+        }
         return true;
     }
 
-    // Whether taps follow one another, and from where on.
-    bool line_up(const Axis& x, i64& low, bool& turned) const {
+    // Whether taps are equally far apart, how far, and from where on.
+    bool line_up(const Axis& x, i64& low, i64& apart, bool& turned) const {
         const i64* off = z.off.data + x.tap;
         turned = x.taps > 1 && off[1] < off[0];
         low = off[turned ? x.taps - 1 : 0];
+        apart = x.taps > 1 ? std::abs(off[1] - off[0]) : 1;
         for (i64 k = 1; k < x.taps; ++k)
-            if (off[k] - off[k - 1] != (turned ? -1 : 1)) return false;
-        return true;
+            if (off[k] - off[k - 1] != (turned ? -apart : apart)) return false;
+        return apart > 0;
     }
 
     // Which pixels of a block lack a tap; false if there is no kernel for that.
@@ -105,10 +119,10 @@ struct Direct {
         for (i64 k = 0; k < col.taps; ++k) {
             i64 first = 0, last = 0;
             for (i64 p = 0; p < size; ++p) {
-                const i64 at = (start + p) * col.step + col_low + k;
+                const i64 at = (start + p) * col.step + col_low + k * col_apart;
                 first += at < 0, last += at >= col.n;
             }
-            if ((first && last) || first > 2 || last > 2) return false;
+            if (first && last) return false;
             all |= !first && !last;
             cuts[k] = static_cast<signed char>(first - last);
         }
@@ -119,7 +133,7 @@ struct Direct {
     i64 lacking(i64 block, bool before) const {
         const Axis& col = z.col();
         const i64 start = cut.start(block, col.m) * col.step + col_low;
-        return most(0, before ? -start : start + (cut.size(block) - 1) * col.step + col.taps - col.n);
+        return most(0, before ? -start : start + (cut.size(block) - 1) * col.step + (col.taps - 1) * col_apart + 1 - col.n);
     }
 
     i64 packed() const { return z.groups * groups * z.channels * z.taps * width; }
@@ -237,8 +251,8 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
     T* sums = workspace<T>(sums_slot, lines * room * width + lanes<T>);
     const T* weights = packed + (group * d.groups + part) * z.channels * z.taps * width;
     const T* const weights_end = packed + d.packed();
-    const DirectBlock<T> large = direct_block_of<T>(cut.vectors, cut.pixels, col.step, col.taps);
-    const DirectBlock<T> small = direct_block_of<T>(cut.vectors, cut.pixels - 1, col.step, col.taps);
+    const DirectBlock<T> large = direct_block_of<T>(cut.vectors, cut.pixels, col.step, d.line_taps());
+    const DirectBlock<T> small = direct_block_of<T>(cut.vectors, cut.pixels - 1, col.step, d.line_taps());
     x += group * z.channels * z.in_channel;
     // Weights beyond the second cache are asked for a chunk ahead, a few lines of memory at a time.
     constexpr i64 memory_line = 64 / sizeof(T);
@@ -262,9 +276,9 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
             DirectJob<T> j{nullptr,
                            weights + c * z.taps * width,
                            z.in_channel,
-                           plane.in,
-                           row.in,
-                           d.single ? z.in_channel : 1,
+                           plane.in * d.plane_apart,
+                           row.in * d.row_apart,
+                           d.single ? z.in_channel : d.col_apart,
                            d.single ? 1 : channels,
                            0,
                            1,
@@ -285,8 +299,8 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
                 j.ahead = j.w + least(size + asked, weights_end - j.w);
                 const i64 far = l % image / row.m * plane.step + d.plane_low, top = l % row.m * row.step + d.row_low;
                 j.x = x + l / image * d.image_in + c * z.in_channel + far * plane.in + top * row.in + column;
-                j.first_plane = most(0, -far), j.last_plane = least(plane.taps, plane.n - far);
-                j.first = most(0, -top), j.last = least(row.taps, row.n - top);
+                d.present(plane, far, d.plane_apart, j.first_plane, j.last_plane);
+                d.present(row, top, d.row_apart, j.first, j.last);
                 if (c + d.chunk >= z.channels && !d.blocks) {  // what is written last is asked for first
                     const i64 to = place(l, cut.start(b, col.m));
                     for (i64 i = 0; i < count; ++i) {

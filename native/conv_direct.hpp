@@ -35,12 +35,11 @@ template <int P, int V, int S, class T>
         return;
     }
 #pragma GCC unroll 1
-    for (i64 k = 0; k < taps; ++k, ++x, w += W) switch (cut[k]) {
+    for (i64 k = 0; k < taps; ++k, x += step, w += W) switch (cut[k]) {
+            case 0: direct_tap<P, V, S, 0, 0>(acc, x, w); break;
             case 1: direct_tap<P, V, S, 1, 0>(acc, x, w); break;
-            case 2: direct_tap<P, V, S, 2, 0>(acc, x, w); break;
             case -1: direct_tap<P, V, S, 0, 1>(acc, x, w); break;
-            case -2: direct_tap<P, V, S, 0, 2>(acc, x, w); break;
-            default: direct_tap<P, V, S, 0, 0>(acc, x, w);
+            default: direct_tap_of_some<P, V, S>(acc, x, w, cut[k]);
         }
 }
 

@@ -34,11 +34,11 @@ struct Weights {
         if (outers - first > 1 || col.in != 1 || col.out != 1) return;
         if (outers > first) plane = z.axes[first], has_plane = true;
         if ((row.m > 1 && row.out != col.m) || (plane.m > 1 && plane.out != row.m * col.m)) return;
-        for (i64 k = 1; k < col.taps; ++k)
-            if (offset(col, k) != offset(col, 0) + k) return;
+        bool side_by_side = true;
+        for (i64 k = 1; k < col.taps; ++k) side_by_side &= offset(col, k) == offset(col, 0) + k;
         const i64 lines = up(z.rows, lanes<T>);
         vectors = lines >= 4 && vector_bytes == 64 ? 4 : lines >= 2 ? 2 : 1;
-        taps = up(col.taps, up(col.taps, 7));
+        taps = side_by_side ? up(col.taps, up(col.taps, 7)) : 1;
         if (taps == 6) taps = 3;
         if (taps == 7 && vectors == 4) vectors = 2;
         if (!most_weight_channels(vectors, int(taps))) vectors = 1;

@@ -1,4 +1,4 @@
-// Depthwise 3x3 with AVX2 and AVX-512: sums of a line of cells from where they lie. What is absent is masked out, so nothing is
+// Depthwise 3x3, 5x5 and 7x7 with AVX2 and AVX-512: sums of a line of cells from where they lie. What is absent is masked out, so nothing is
 // copied and no sum is spoiled; small planes, most of whose cells lie at an edge, gain most.
 #pragma once
 #include "epilogue.hpp"
@@ -63,38 +63,40 @@ using SomeDoubles = const Mask<double>&;
 
 #endif
 
+inline constexpr int most_line_taps = 7;
+
 // A vector of pixels of a line: which of them there are, which of them see a tap, which cells of two vectors there are.
 template <class T>
 struct LinePart {
     i64 first;
     bool whole;  // all of them
     i64 last;    // a vector that begins before it, counted from the first pixel, may be written as a whole
-    Mask<T> pixels, sees[3], cells[3], more[3];
+    Mask<T> pixels, sees[most_line_taps], cells[most_line_taps], more[most_line_taps];
 };
 
 template <class T>
 struct Lines {
     const Gather& z;
-    i64 images = 1, image_in = 0, image_out = 0, low = 0;  // offset of the first line
-    List<LinePart<T>> parts;
-    bool turned = false, fits = false;
+    i64 images = 1, image_in = 0, image_out = 0, low = 0, col_low = 0;  // offsets of the first line, and of the first cell
+    List<LinePart<T>> parts;  // the whole ones first
+    bool turned_rows = false, turned_cols = false, fits = false;
 
     explicit Lines(const Gather& gather) : z(gather) {
         constexpr i64 L = lanes<T>;
         const Axis &row = z.row(), &col = z.col();
-        if (row.taps != 3 || col.taps != 3 || col.step > 2 || row.step != col.step || col.in != 1 || col.out != 1) return;
-        const i64* rows = z.off.data + row.tap;
-        turned = rows[0] > rows[2], low = rows[turned ? 2 : 0];
-        if (rows[1] != low + 1 || rows[turned ? 0 : 2] != low + 2 || z.outers() > 1) return;
+        if (row.taps != col.taps || (col.taps != 3 && col.taps != 5 && col.taps != 7)) return;
+        if (col.step > 2 || row.step != col.step || col.in != 1 || col.out != 1) return;
+        if (!one_by_one(row, low, turned_rows) || !one_by_one(col, col_low, turned_cols) || z.outers() > 1) return;
         if (z.outers()) {
             if (!z.axes[0].plain) return;
             images = z.axes[0].m, image_in = z.axes[0].in, image_out = z.axes[0].out;
         }
         for (i64 o = 0; o < row.m; ++o) {  // every pixel sees a tap
             bool any = false;
-            for (i64 k = 0; k < 3; ++k) any |= present(row, o, k);
+            for (i64 k = 0; k < row.taps; ++k) any |= present(row, o * row.step + low + k);
             if (!any) return;
         }
+        List<LinePart<T>> edges;
         for (i64 at = 0; at < col.m; at += L) {
             const i64 first = least(at, most(0, col.m - L));  // some pixels twice, rather than a part that is not full
             const Bits all = bits_up_to(L), pixels = bits_up_to(least(L, col.m - first));
@@ -102,10 +104,10 @@ struct Lines {
             const i64 last = row.m * row.out - (pixels == all ? 0 : dense ? L - 1 : row.m * row.out);
             LinePart<T> part{first, true, last, mask_of<T>(pixels), {}, {}, {}};
             Bits any = 0;
-            for (i64 k = 0; k < 3; ++k) {
-                const i64 cell = first * col.step + z.off[col.tap + k];
+            for (i64 k = 0; k < col.taps; ++k) {
+                const i64 cell = first * col.step + col_low + k;
                 Bits sees = 0;
-                for (i64 l = 0; l < L; ++l) sees |= Bits(present(col, first + l, k)) << l;
+                for (i64 l = 0; l < L; ++l) sees |= Bits(present(col, cell + l * col.step)) << l;
                 const Bits cells = bits_between(most(0, -cell), least(L, col.n - cell));
                 const Bits more = bits_between(most(0, -cell - L), least(L, col.n - cell - L));
                 any |= sees &= pixels;
@@ -113,95 +115,157 @@ struct Lines {
                 part.sees[k] = mask_of<T>(sees), part.cells[k] = mask_of<T>(cells), part.more[k] = mask_of<T>(more);
             }
             if (any != pixels) return;
-            parts.push(part);
+            (part.whole ? parts : edges).push(part);
         }
+        for (i64 b = 0; b < edges.size; ++b) parts.push(edges[b]);
         fits = true;
     }
 
-    bool present(const Axis& x, i64 o, i64 k) const {
-        const i64 i = o * x.step + z.off[x.tap + k];
-        return i >= 0 && i < x.n;
+    // Whether each tap is one further than the one before it, or one less far.
+    bool one_by_one(const Axis& x, i64& first, bool& turned) const {
+        const i64* off = z.off.data + x.tap;
+        turned = off[1] < off[0], first = off[turned ? x.taps - 1 : 0];
+        for (i64 k = 1; k < x.taps; ++k)
+            if (off[k] - off[k - 1] != (turned ? -1 : 1)) return false;
+        return true;
+    }
+
+    bool present(const Axis& x, i64 i) const { return i >= 0 && i < x.n; }
+};
+
+// A strip of a plane, as wide as a vector of pixels, that is walked down: where it begins, and what becomes of its sums.
+template <class T>
+struct Strip {
+    const LinePart<T>* part;
+    const T* x;           // the first tap of the first line
+    const Vector<T>* by;  // weights
+    const Finish<T>* finish;
+    const T* add;
+    T* y;
+};
+
+// The masks of a part, in registers where there are some for masks.
+template <int K, int S, class T>
+struct Seen {
+    Mask<T> sees[K], cells[S == 1 ? 1 : K], more[S == 1 ? 1 : K];
+    explicit Seen(const LinePart<T>& part) {
+        for (int k = 0; k < K; ++k) sees[k] = part.sees[k];
+        for (int k = 0; k < K && S > 1; ++k) cells[k] = part.cells[k], more[k] = part.more[k];
     }
 };
 
-// The cells that a part of a line sees through tap k, S cells from pixel to pixel.
-template <int S, bool Whole, class T>
-[[gnu::always_inline]] inline Vector<T> load_tap(const T* x, const LinePart<T>& m, int k) {
+// The cells that the pixels of a strip see through tap k of a line, S cells from pixel to pixel; of two taps, each second one
+// comes with the first. To read across two lines of memory takes two turns, so each is read once.
+template <int K, int S, bool Whole, class T>
+[[gnu::always_inline]] inline void load_tap(const T* x, const Seen<K, S, T>& m, int k, Vector<T> (&cells)[2]) {
     constexpr int L = lanes<T>;
-    if constexpr (S == 1) return Whole ? load(x) : load_some(x, m.cells[k]);
-    Vector<T> even, odd;
-    if constexpr (Whole) unzip<L>(load(x), load(x + L), even, odd);
-    else unzip<L>(load_some(x, m.cells[k]), load_some(x + L, m.more[k]), even, odd);
-    return even;
+    if constexpr (S == 1) cells[k % 2] = in_register(Whole ? load(x + k) : load_some(x + k, m.sees[k]));
+    else if (k % 2) return;
+    else if constexpr (Whole) unzip<L>(load(x + k), load(x + k + L), cells[0], cells[1]);
+    else unzip<L>(load_some(x + k, m.cells[k]), load_some(x + k + L, m.more[k]), cells[0], cells[1]);
 }
 
-// G lines together, from o on: a line of the source serves all that see it, and no sum waits for another.
-template <int S, int G, bool Whole, class T>
-[[gnu::always_inline]] inline void depthwise_rows(const Lines<T>& d, const LinePart<T>& m, i64 o, const T* const (&column)[3],
-                                                  const Vector<T> (&by)[9], const Finish<T>& finish, const T* add, T* y) {
+// The lines first..last-1 of N strips, from top to bottom, K times K taps: a line of cells is read once, and serves the sums
+// of all the lines that see it. Sums wait for one another, so there are two strips where there can be; either of one plane, or
+// of planes with weights of their own. Whatever is used again is a copy, which no number that is written can be part of.
+template <int K, int S, int N, bool Whole, bool Planes, class T>
+[[gnu::noinline]] void depthwise_walk(const Lines<T>& d, const Strip<T> (&strips)[N], i64 first, i64 last) {
+    constexpr int J = (K - 1) / S + 1;  // lines whose sums are not finished
+    constexpr int own = Planes ? N : 1;
+    constexpr bool few = K == 3 && vector_bytes == 64;  // weights, which stay in registers
     const Axis& row = d.z.row();
-    Vector<T> sums[G];
-    for (int g = 0; g < G; ++g) sums[g] = broadcast(T(-0.0));
-#pragma GCC unroll 16
-    for (int u = 0; u < (G - 1) * S + 3; ++u) {
-        const i64 i = o * S + d.low + u;
-        if (i < 0 || i >= row.n) continue;
-#pragma GCC unroll 3
-        for (int k = 0; k < 3; ++k) {
-            const Vector<T> x = load_tap<S, Whole>(column[k] + i * row.in, m, k);
-#pragma GCC unroll 4
-            for (int g = 0; g < G; ++g) {
-                if (u < g * S || u >= g * S + 3) continue;
-                const Vector<T>& w = by[3 * (u - g * S) + k];
-                sums[g] = Whole ? sums[g] + x * w : add_some(sums[g], x, w, m.sees[k]);
+    const i64 n = row.n, in = row.in, out = row.out, low = d.low, whole_until = strips[0].part->last;
+    const Mask<T> pixels[2] = {strips[0].part->pixels, strips[N - 1].part->pixels};
+    const Seen<K, S, T> seen[2] = {Seen<K, S, T>(*strips[0].part), Seen<K, S, T>(*strips[N - 1].part)};
+    const T *x[N], *add[N];
+    T* y[N];
+    Finish<T> finish[own];
+    Vector<T> by[own][few ? K * K : 1], sums[N][J];
+    for (int s = 0; s < N; ++s) {
+        x[s] = strips[s].x, add[s] = strips[s].add, y[s] = strips[s].y;
+        if (s < own) finish[s] = *strips[s].finish;
+#pragma GCC unroll 9
+        for (int t = 0; few && s < own && t < K * K; ++t) by[s][t] = strips[s].by[t];
+#pragma GCC unroll 8
+        for (int j = 0; j < J; ++j) sums[s][j] = broadcast(T(-0.0));
+    }
+    for (i64 o = first - (J - 1); o < last; ++o) {
+#pragma GCC unroll 2
+        for (int e = 0; e < S; ++e) {
+            const int reach = K - S + e;
+            const i64 i = o * S + low + reach;
+            if (i < 0 || i >= n) continue;
+            Vector<T> cells[N][2];
+#pragma GCC unroll 7
+            for (int k = 0; k < K; ++k) {
+#pragma GCC unroll 2
+                for (int s = 0; s < N; ++s) load_tap<K, S, Whole>(x[s] + i * in, seen[Planes ? 0 : s], k, cells[s]);
+#pragma GCC unroll 8
+                for (int j = 0; j < J; ++j) {
+                    const int u = reach - S * j, t = K * u + k;
+                    if (u < 0) continue;
+#pragma GCC unroll 2
+                    for (int s = 0; s < N; ++s) {
+                        const Vector<T>& w = few ? by[Planes ? s : 0][few ? t : 0] : strips[Planes ? s : 0].by[t];
+                        if constexpr (Whole) sums[s][j] += cells[s][k % 2] * w;
+                        else sums[s][j] = add_some(sums[s][j], cells[s][k % 2], w, seen[Planes ? 0 : s].sees[k]);
+                    }
+                }
             }
         }
-    }
-#pragma GCC unroll 4
-    for (int g = 0; g < G; ++g) {
-        const i64 to = (o + g) * row.out;
-        // What is written beyond a short line is the next one's, which comes later: to choose lanes takes much longer.
-        const bool fits = Whole || to < m.last;
-        Vector<T> v = finish.moved(sums[g]);
-        if (add) v += fits ? load(add + to) : load_some(add + to, m.pixels);
-        v = finish.ended(v);
-        if (fits) store(y + to, v);
-        else store_some(y + to, m.pixels, v);
-    }
-}
-
-// A part of lines first..last.
-template <int S, bool Whole, class T>
-[[gnu::noinline]] void depthwise_part(const Lines<T>& d, const LinePart<T>& p, i64 first, i64 last, const T* x,
-                                      const Vector<T> (&by)[9], const Finish<T>& finish, const T* add, T* y) {
-    const T* column[3];
-#pragma GCC unroll 3
-    for (int k = 0; k < 3; ++k) column[k] = x + p.first * S + d.z.off[d.z.col().tap + k];
-    if (add) add += p.first;
-    y += p.first;
-    for (i64 o = first; o < last && last - first >= 4; o += 4)  // some lines twice, rather than one at a time
-        depthwise_rows<S, 4, Whole>(d, p, least(o, last - 4), column, by, finish, add, y);
-    for (i64 o = first; o < last && last - first < 4; ++o) depthwise_rows<S, 1, Whole>(d, p, o, column, by, finish, add, y);
-}
-
-template <int S, class T>
-void depthwise_plane(const Lines<T>& d, const T* x, const T* weights, const Finish<T>& finish, const T* add, T* y) {
-    const Axis& row = d.z.row();
-    Vector<T> by[9];
-#pragma GCC unroll 9
-    for (int t = 0; t < 9; ++t) by[t] = broadcast(weights[t]);
-    // So many lines that all parts find their cells in the first cache.
-    const i64 some = most(4, 16 * 1024 / (S * row.in * i64(sizeof(T))) / 4 * 4);
-    for (i64 first = 0; first < row.m; first += some) {
-        const i64 last = least(row.m, first + some);
-        // Parts go down, not along the lines: so as many cells as this takes are asked for that come next.
-        const T* const next = x + last * S * row.in;
-        for (i64 i = 0; i < (last - first) * S * row.in; i += 64 / i64(sizeof(T))) __builtin_prefetch(next + i);
-        for (i64 b = 0; b < d.parts.size; ++b) {
-            if (d.parts[b].whole) depthwise_part<S, true>(d, d.parts[b], first, last, x, by, finish, add, y);
-            else depthwise_part<S, false>(d, d.parts[b], first, last, x, by, finish, add, y);
+#pragma GCC unroll 2
+        for (int s = 0; s < N; ++s) {
+            if (o >= first) {
+                const i64 to = o * out;
+                // What is written beyond a short line is the next one's, which comes later: to choose lanes takes much longer.
+                const bool fits = Whole || to < whole_until;
+                Vector<T> v = finish[Planes ? s : 0].moved(sums[s][0]);
+                if (add[s]) v += fits ? load(add[s] + to) : load_some(add[s] + to, pixels[s]);
+                v = finish[Planes ? s : 0].ended(v);
+                if (fits) store(y[s] + to, v);
+                else store_some(y[s] + to, pixels[s], v);
+            }
+#pragma GCC unroll 8
+            for (int j = 0; j + 1 < J; ++j) sums[s][j] = sums[s][j + 1];
+            sums[s][J - 1] = broadcast(T(-0.0));
         }
     }
+}
+
+// A plane, or two planes of which each is one strip.
+template <int K, int S, class T>
+void depthwise_planes(const Lines<T>& d, Strip<T>* planes, int count) {
+    const Axis& row = d.z.row();
+    if constexpr (K == 3)
+        if (count == 2) {
+            const Strip<T> both[2] = {planes[0], planes[1]};
+            if (both[0].part->whole) return depthwise_walk<K, S, 2, true, true>(d, both, 0, row.m);
+            return depthwise_walk<K, S, 2, false, true>(d, both, 0, row.m);
+        }
+    auto strip = [&](const Strip<T>& plane, i64 b) {
+        const i64 at = d.parts[b].first;
+        return Strip<T>{&d.parts[b], plane.x + at * S, plane.by, plane.finish, plane.add ? plane.add + at : nullptr, plane.y + at};
+    };
+    // So many lines that all strips find their cells in the first cache.
+    const i64 some = most(4, 24 * 1024 / (S * row.in * i64(sizeof(T))));
+    for (int p = 0; p < count; ++p)
+        for (i64 first = 0; first < row.m; first += some) {
+            const i64 last = least(row.m, first + some);
+            // Strips go down, not along the lines: so as many cells as these take are asked for that come next.
+            const T* const next = planes[p].x + last * S * row.in;
+            for (i64 i = 0; i < (last - first) * S * row.in; i += 64 / i64(sizeof(T))) __builtin_prefetch(next + i);
+            for (i64 b = 0; b < d.parts.size; b += 2) {
+                const Strip<T> one[1] = {strip(planes[p], b)};
+                if (b + 1 == d.parts.size) {
+                    if (one[0].part->whole) depthwise_walk<K, S, 1, true, false>(d, one, first, last);
+                    else depthwise_walk<K, S, 1, false, false>(d, one, first, last);
+                    break;
+                }
+                const Strip<T> two[2] = {one[0], strip(planes[p], b + 1)};
+                if (two[1].part->whole) depthwise_walk<K, S, 2, true, false>(d, two, first, last);
+                else depthwise_walk<K, S, 2, false, false>(d, two, first, last);
+            }
+        }
 }
 
 // False, and nothing is done: there are other taps.
@@ -211,17 +275,34 @@ bool depthwise_by_lines(const Gather& z, const T* in, const T* w, WeightLayout l
     if (!d.fits) return false;
     List<i64> place;
     places(z, place);
-    const i64 cells = z.row().m * z.col().m, join = most(1, least(z.groups, 20000 / (cells * 9))), chunks = up(z.groups, join);
+    const i64 K = z.col().taps, cells = z.row().m * z.col().m;
+    const i64 join = up(most(1, least(z.groups, 20000 / (cells * K * K))), 2) * 2, chunks = up(z.groups, join);
+    const bool pairs = d.parts.size == 1 && K == 3;
     parallel_for(d.images * chunks, [&](i64 i) {
-        const i64 image = i / chunks, first = i % chunks * join;
-        for (i64 g = first; g < least(z.groups, first + join); ++g) {
-            T weights[9];
-            for (i64 t = 0; t < 9; ++t) weights[t] = w[g * l.group + place[d.turned ? 3 * (2 - t / 3) + t % 3 : t]];
-            const i64 to = z.base + image * d.image_out + g * z.out_channel;
-            const T* x = in + image * d.image_in + g * z.in_channel;
-            const T* add = e.add ? e.add + to : nullptr;
-            if (z.col().step == 1) depthwise_plane<1>(d, x, weights, finish_of(e, g), add, out + to);
-            else depthwise_plane<2>(d, x, weights, finish_of(e, g), add, out + to);
+        const i64 image = i / chunks, first = i % chunks * join, last = least(z.groups, first + join);
+        Vector<T> by[2][most_line_taps * most_line_taps];
+        Finish<T> finish[2];
+        Strip<T> planes[2];
+        for (i64 g = first, count; g < last; g += count) {
+            count = pairs ? least(2, last - g) : 1;
+            for (int c = 0; c < count; ++c) {
+                const i64 channel = g + c, to = z.base + image * d.image_out + channel * z.out_channel;
+                for (i64 u = 0; u < K; ++u)
+                    for (i64 k = 0; k < K; ++k)
+                        by[c][K * u + k] = broadcast(
+                            w[channel * l.group + place[K * (d.turned_rows ? K - 1 - u : u) + (d.turned_cols ? K - 1 - k : k)]]);
+                finish[c] = finish_of(e, channel);
+                planes[c] = {&d.parts[0],     in + image * d.image_in + channel * z.in_channel + d.col_low, by[c], &finish[c],
+                             e.add ? e.add + to : nullptr, out + to};
+            }
+            const int step = int(z.col().step);
+            auto run = [&]<int Taps>() {
+                if (step == 1) depthwise_planes<Taps, 1>(d, planes, int(count));
+                else depthwise_planes<Taps, 2>(d, planes, int(count));
+            };
+            if (K == 3) run.template operator()<3>();
+            else if (K == 5) run.template operator()<5>();
+            else run.template operator()<7>();
         }
     });
     return true;

@@ -106,18 +106,24 @@ inline bool any(M mask) {
     }
 }
 
-// A product that is rounded by itself: a program computes what its graph does, to the sign of a zero that underflows.
+// v, of which the compiler knows no longer where it came from: it is not computed or read anew where it is used.
+template <class V>
+[[gnu::always_inline]] inline V in_register(V v) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(v));
+#elif defined(__x86_64__)
+    asm("" : "+x"(v));
+#elif defined(__aarch64__)
+    asm("" : "+w"(v));
+#endif
+    return v;
+}
+
+// A product that is rounded by itself: a program computes what its graph does, to the sign of a zero that underflows. The
+// compiler would make one operation of this and the sum behind it.
 template <class V>
 [[gnu::always_inline]] inline V rounded_product(V a, V b) {
-    V p = a * b;
-#if defined(__AVX512F__)
-    asm("" : "+v"(p));  // or the compiler makes one operation of this and the sum behind it
-#elif defined(__x86_64__)
-    asm("" : "+x"(p));
-#elif defined(__aarch64__)
-    asm("" : "+w"(p));
-#endif
-    return p;
+    return in_register(a * b);
 }
 
 // Lanes where a or b is NaN.

@@ -548,14 +548,15 @@ def test_one_strange_cell_spoils_what_sees_it_only(of_x: Any, of_w: Any, special
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize(("taps", "padding"), [(3, 0), (3, 1), (3, 2), (5, 0), (5, 2), (5, 4), (7, 0), (7, 3), (7, 5)])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_depthwise_three_by_three(stride: int, padding: int, dtype: Any) -> None:
-    """Lines that end within a vector, planes of all edges, lines in fours and a rest: exact on integers."""
+def test_depthwise_squares(stride: int, taps: int, padding: int, dtype: Any) -> None:
+    """Lines that end within a vector, planes of all edges, one strip and several, whole ones too: exact on integers."""
     rng = np.random.default_rng(0)
     options: Any = {"stride": stride, "padding": padding, "groups": 3}
-    for rows, columns in ((3, 3), (4, 7), (9, 8), (5, 16), (6, 17), (3, 34)):
-        x, w, b = (rng.integers(-4, 5, s).astype(dtype) for s in ((2, 3, rows, columns), (3, 1, 3, 3), (3,)))
+    for rows, columns in ((3, 3), (4, 7), (9, 8), (5, 16), (6, 17), (3, 34), (4, 90)):
+        shape = 2, 3, rows + taps - 3, columns + taps - 3
+        x, w, b = (rng.integers(-4, 5, s).astype(dtype) for s in (shape, (3, 1, taps, taps), (3,)))
         w[1, 0, 0, 0], w[2, 0, -1, -1] = np.inf, -0.0
         x[:, 2] = 0
         wanted = ln.conv(x.astype(object), w.astype(object), b.astype(object), **options).astype(dtype)
