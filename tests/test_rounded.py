@@ -292,6 +292,27 @@ def test_special_values_are_those_of_the_fast_kernels(kind: type[Op], dtype: Any
         assert np.array_equal(np.signbit(fast[zero]), np.signbit(got[zero]))
 
 
+@pytest.mark.kernels
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda t: t.__name__)
+def test_a_sum_of_zeros_has_the_sign_that_its_terms_give_it(dtype: Any) -> None:
+    """Each term has one factor that is zero, and no bound on the sizes says so; absent cells are no terms."""
+    rng = np.random.default_rng(11)
+    for _ in range(40):
+        length, taps, outs = rng.integers(3, 24), rng.integers(1, 4), rng.integers(1, 4)
+        x, w = rng.standard_normal((2, length)).astype(dtype), rng.standard_normal((outs, 2, taps)).astype(dtype)
+        for a in (x, w):
+            zeros = rng.random(a.shape) < 0.6
+            a[zeros] = np.copysign(0, rng.standard_normal(zeros.sum()))
+        options = {"padding": int(rng.integers(0, 4)), "stride": int(rng.integers(1, 3))}
+        for b in (None, *(np.full(outs, zero, dtype) for zero in (0.0, -0.0))):
+            objects = [None if a is None else a.astype(object) for a in (x, w, b)]
+            want = ln.spec.conv(*objects, **options).astype(dtype)
+            for arithmetic in ("fast", "rounded"):
+                y = ln.conv(x[None], w, b, arithmetic=arithmetic, **options)[0]
+                zero = (y == 0) & (want == 0)
+                assert np.array_equal(np.signbit(y[zero]), np.signbit(want[zero]))
+
+
 # ---- the same bits
 
 

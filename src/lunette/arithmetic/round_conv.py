@@ -172,7 +172,7 @@ def _(op: Conv, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Ar
     for first in range(0, doubt.size, step := max(1, 2**20 // max(terms, 1))):
         some = doubt[first : first + step]
         samples, c, *o = np.unravel_index(some, (prod(task.batch), *task.resolved.out[len(task.batch) :]))
-        # Flat places of the cells of x, channel by channel and tap by tap; absent ones are read as zeros.
+        # Flat places of the cells of x, channel by channel and tap by tap.
         at = ((samples * ins * op.groups + c // outs * ins)[:, None] + np.arange(ins)).reshape(len(some), ins)
         there = np.ones((len(some), 1), bool)
         for a, p, n in zip(op.window.axes, o, _tail(x, op), strict=True):
@@ -182,13 +182,13 @@ def _(op: Conv, task: Task, y: Array, doubt: Array, *arrays: Array | None) -> Ar
             inside = (i >= 0) & (i < n)
             there = (there[:, :, None] & inside[:, None, :]).reshape(len(some), -1)
         there = np.tile(there, (1, ins))
-        cells_x = np.where(there, x.ravel()[np.where(there, at, 0)], 0.0)
-        terms_of = cells_x * w.reshape(len(w), -1)[c]
+        # Absent cells are no terms: -0, which changes no sum. A sum of no terms at all is +0.
+        terms_of = np.where(there, x.ravel()[np.where(there, at, 0)] * w.reshape(len(w), -1)[c], -0.0)
         s, size = tree_sums(terms_of), tree_sums(abs(terms_of))
-        bias = 0.0 if b is None else b[c]
+        bias = np.where(there.any(axis=1), -0.0, 0.0) if b is None else b[c]
         slack = gamma(2 * terms.bit_length() + 4, U) * (size + abs(s) + abs(bias))
         found, left = decided(Sum(s + bias, None, slack), task.dtype)
-        known = np.isfinite(size)  # an absent cell is no zero where it meets an infinite weight
+        known = np.isfinite(size)
         known[left] = False
         y.ravel()[some[known]] = found[known]
         rest.append(some[~known])
