@@ -54,7 +54,7 @@ CASES = {
     "dilated": ((2, 20, 13, 28), (32, 20, 3, 3), {"padding": 2, "dilation": 2}),
     "dilated, several pixels of a block lack a tap": ((1, 20, 33, 33), (32, 20, 3, 3), {"padding": 6, "dilation": 6}),
     "dilated, whole blocks lack a tap": ((1, 20, 9, 33), (40, 20, 3, 3), {"padding": (3, 18), "dilation": (3, 18)}),
-    "dilated, every other pixel": ((1, 16, 20, 41), (48, 16, 3, 5), {"stride": 2, "padding": (4, 6), "dilation": (4, 3)}),
+    "dilated, every other": ((1, 16, 20, 41), (48, 16, 3, 5), {"stride": 2, "padding": (4, 6), "dilation": (4, 3)}),
     "dilated, two taps of a long line": ((1, 24, 1, 300), (70, 24, 1, 2), {"padding": (0, 4), "dilation": (1, 8)}),
     "dilated volume": ((1, 10, 7, 9, 16), (32, 10, 3, 3, 3), {"padding": 2, "dilation": 2}),
     "rows between whose taps nothing is": ((1, 16, 5, 20), (32, 16, 2, 3), {"padding": (4, 1), "dilation": (7, 1)}),
