@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import isfinite, prod
 from typing import Any, Final
@@ -19,7 +19,7 @@ from lunette.ops.glue import broadcast, check_axes, check_axis, shape_of
 from lunette.ops.layout import reshape, transpose
 from lunette.ops.pad import pad
 from lunette.ops.pad import slice as cut
-from lunette.ops.take import take
+from lunette.ops.take import BEYOND, take
 from lunette.window import Shape, integer
 
 _python_slice = slice
@@ -218,8 +218,8 @@ def read_pad(n: Call) -> Any:
         pairs[axis] = integer("pads", pads[k]), integer("pads", pads[k + len(where)])
     if mode == "constant":
         return padded(n.x(), pairs, 0 if value is None else value)
-    if mode not in PLACES:
-        raise refuse(f"mode constant, {', '.join(PLACES)}", f'mode="{mode}"', "There is no other.")
+    if mode not in BEYOND:
+        raise refuse(f"mode constant, {', '.join(BEYOND)}", f'mode="{mode}"', "There is no other.")
     y = n.x()
     for axis, (lo, hi) in enumerate(pairs):
         if (lo, hi) == (0, 0):
@@ -227,26 +227,11 @@ def read_pad(n: Call) -> Any:
         size = shape[axis]
         if size == 0 or max(lo, hi) > MOST_PADDING:
             raise refuse("cells to repeat", f"{lo} and {hi} around {size}", "There are none, or too many.")
-        y = picked(y, [PLACES[mode](i, size) for i in range(-lo, size + hi)], axis)
+        y = picked(y, [BEYOND[mode](i, size) for i in range(-lo, size + hi)], axis)
     return y
 
 
 MOST_PADDING: Final = 1 << 20
-
-
-def _reflected(i: int, n: int) -> int:
-    """The place of cell i in a row of n that is mirrored at its ends, again and again."""
-    if n == 1:
-        return 0
-    i %= 2 * n - 2
-    return min(i, 2 * n - 2 - i)
-
-
-PLACES: Final[dict[str, Callable[[int, int], int]]] = {
-    "edge": lambda i, n: min(max(i, 0), n - 1),
-    "reflect": _reflected,
-    "wrap": lambda i, n: i % n,
-}
 
 
 def padded(x: Data, pairs: Sequence[tuple[int, int]], value: Any) -> Any:

@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -22,6 +22,22 @@ from lunette.number import Array, cells_in, total, zero_of
 from lunette.op import Case, Kernels, Shapes, apply
 from lunette.ops.glue import Glue, check_axis, make, shape_of
 from lunette.window import Shape, integer
+
+
+def _reflected(i: int, n: int) -> int:
+    """The place of cell i in a row of n that is mirrored at its ends, again and again."""
+    if n == 1:
+        return 0
+    i %= 2 * n - 2
+    return min(i, 2 * n - 2 - i)
+
+
+BEYOND: Final[dict[str, Callable[[int, int], int]]] = {
+    "edge": lambda i, n: min(max(i, 0), n - 1),
+    "reflect": _reflected,
+    "wrap": lambda i, n: i % n,
+}
+"""Which cell of a row of n stands for cell i, which may lie beyond its ends: padding that repeats cells."""
 
 
 @dataclass(frozen=True, slots=True)

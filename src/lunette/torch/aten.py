@@ -20,13 +20,17 @@ import torch
 import lunette
 from lunette.errors import ArgumentError, shown
 from lunette.ops.glue import shape_of
+from lunette.ops.take import BEYOND
 
 ln: Any = lunette
 Entry = Callable[..., Any]
 TABLE: Final[dict[str, Entry]] = {}
 """By the name of the operator and its overload: "convolution.default"."""
 
-WHOLE: Final = ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_prelu_kernel")
+WHOLE: Final = (
+    *(f"{name}{d}d" for name in ("upsample_nearest", "reflection_pad", "replication_pad") for d in (1, 2, 3)),
+    "_prelu_kernel",
+)
 """Operators that torch would decompose into indices and conditions, which lunette has no use for."""
 
 
@@ -129,9 +133,8 @@ def upsample_nearest(x: Any, output_size: Any, scale_factors: Any) -> Any:
 # ---- cell by cell
 
 
-for _name in ("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "abs", "neg", "floor"):
-    if hasattr(ln, _name):
-        entry(_name)(getattr(ln, _name))
+for _name in ("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "abs", "neg", "floor", "erf"):
+    entry(_name)(getattr(ln, _name))
 entry("leaky_relu")(lambda x, slope=0.01: ln.leaky_relu(x, slope))
 entry("maximum")(lambda x, y: ln.maximum(x, y))
 entry("minimum")(lambda x, y: ln.minimum(x, y))
@@ -178,8 +181,6 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     if approximate == "tanh":
         inner = ln.mul(ln.add(x, ln.mul(ln.power(x, 3), 0.044715)), math.sqrt(2 / math.pi))
         return ln.mul(ln.mul(x, 0.5), ln.add(ln.tanh(inner), 1))
-    if not hasattr(ln, "erf"):
-        raise refuse("approximate", approximate, 'gelu with approximate="tanh"', "There is no erf here.")
     return ln.mul(ln.mul(x, 0.5), ln.add(ln.erf(ln.mul(x, math.sqrt(0.5))), 1))
 
 
@@ -267,6 +268,34 @@ def constant_pad(x: Any, pad: Sequence[int], value: float = 0) -> Any:
     return ln.pad(x, tuple((max(lo, 0), max(hi, 0)) for lo, hi in pairs), value)
 
 
+@entry(*(f"reflection_pad{d}d" for d in (1, 2, 3)))
+def reflection_pad(x: Any, pad: Sequence[int]) -> Any:
+    return _repeating("reflect", x, pad)
+
+
+@entry(*(f"replication_pad{d}d" for d in (1, 2, 3)))
+def replication_pad(x: Any, pad: Sequence[int]) -> Any:
+    return _repeating("edge", x, pad)
+
+
+def _repeating(how: str, x: Any, pad: Sequence[int]) -> Any:
+    """Less than nothing is cut off: cells before the first and after the last are named all the same."""
+    shape = shape_of(x)
+    for axis, lo, hi in zip(range(len(shape) - 1, -1, -1), pad[::2], pad[1::2], strict=False):
+        n = shape[axis]
+        if (lo, hi) != (0, 0):
+            x = ln.take(x, np.array([BEYOND[how](i, n) for i in range(-lo, n + hi)], np.int64), axis)
+    return x
+
+
+@entry("flip")
+def flip(x: Any, axes: Sequence[int]) -> Any:
+    shape = shape_of(x)
+    for axis in axes:
+        x = ln.take(x, np.arange(shape[axis])[::-1].copy(), axis % len(shape))
+    return x
+
+
 @entry("full")
 def full(size: Sequence[int], value: float, dtype: Any = None, **how: Any) -> Any:
     name = str(dtype or torch.get_default_dtype()).removeprefix("torch.")
@@ -289,6 +318,16 @@ def total(x: Any, axes: Any = None, keepdims: bool = False, dtype: Any = None) -
 @entry("amax")
 def amax(x: Any, axes: Any = (), keepdims: bool = False) -> Any:
     return ln.max(x, _axes(axes), keepdims)
+
+
+@entry("amin")
+def amin(x: Any, axes: Any = (), keepdims: bool = False) -> Any:
+    return ln.neg(amax(ln.neg(x), axes, keepdims))
+
+
+@entry("min.dim")
+def min_dim(x: Any, axis: int, keepdims: bool = False) -> Any:
+    return amin(x, (axis,), keepdims), Unavailable("indices of a minimum")
 
 
 @entry("max.dim")

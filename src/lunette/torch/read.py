@@ -68,6 +68,7 @@ class Exported:
                     if op.name().partition("::")[2].partition(".")[0] in WHOLE:
                         table.pop(op)
                 self.program = program.run_decompositions(table)
+                shorten_signs(self.program.graph)
             except LunetteError:
                 raise
             except Exception as error:
@@ -224,6 +225,24 @@ class Reader:
     def refusal(self, node: Any, spoken: str, need: str, got: str, hint: str, rule: str = "FT3") -> ArgumentError:
         """The node, the operator, the attribute and what to do."""
         return ArgumentError(rule, need, f"{got} at node {label_of(node)} ({spoken})", hint, who="from_torch")
+
+
+def shorten_signs(graph: torch.fx.Graph) -> None:
+    """sign(x) * relu(|x|), which torch's Lp pools are written with, is x."""
+    aten = torch.ops.aten
+
+    def inner(node: Any, *targets: Any) -> Any:
+        for target in targets:
+            if not isinstance(node, torch.fx.Node) or node.target is not target:
+                return None
+            node = node.args[0]
+        return node
+
+    for node in graph.nodes:
+        if node.target is aten.mul.Tensor:
+            x = inner(node.args[0], aten.sign.default)
+            if x is not None and x is inner(node.args[1], aten.relu.default, aten.abs.default):
+                node.replace_all_uses_with(x)
 
 
 def label_of(node: Any) -> str:
