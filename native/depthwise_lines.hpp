@@ -81,7 +81,8 @@ struct Lines {
     List<LinePart<T>> parts;  // the whole ones first
     bool turned_rows = false, turned_cols = false, fits = false;
 
-    explicit Lines(const Gather& gather) : z(gather) {
+    // Parts may share pixels, unless each is to be met once.
+    explicit Lines(const Gather& gather, bool once = false) : z(gather) {
         constexpr i64 L = lanes<T>;
         const Axis &row = z.row(), &col = z.col();
         if (row.taps != col.taps || (col.taps != 3 && col.taps != 5 && col.taps != 7)) return;
@@ -100,6 +101,7 @@ struct Lines {
         for (i64 at = 0; at < col.m; at += L) {
             const i64 first = least(at, most(0, col.m - L));  // some pixels twice, rather than a part that is not full
             const Bits all = bits_up_to(L), pixels = bits_up_to(least(L, col.m - first));
+            const Bits met = once ? bits_between(at - first, L) : all;
             const bool dense = row.out == col.m;
             const i64 last = row.m * row.out - (pixels == all ? 0 : dense ? L - 1 : row.m * row.out);
             LinePart<T> part{first, true, last, mask_of<T>(pixels), {}, {}, {}};
@@ -111,6 +113,7 @@ struct Lines {
                 const Bits cells = bits_between(most(0, -cell), least(L, col.n - cell));
                 const Bits more = bits_between(most(0, -cell - L), least(L, col.n - cell - L));
                 any |= sees &= pixels;
+                sees &= met;
                 part.whole &= (col.step == 1 ? sees & cells : sees & cells & more) == all;
                 part.sees[k] = mask_of<T>(sees), part.cells[k] = mask_of<T>(cells), part.more[k] = mask_of<T>(more);
             }
