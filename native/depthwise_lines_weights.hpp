@@ -19,7 +19,7 @@ template <int K, int U, int S, bool Whole, class T>
     const Axis& row = d.z.row();
     const i64 n = row.n, in = row.in, out = row.out;
     const Mask<T> pixels = part.pixels;
-    const Seen<K, S, T> seen(part);
+    const Seen<K, S, Whole, T> seen(part);
     Vector<T> sums[U][K], given[J];
 #pragma GCC unroll 8
     for (int u = 0; u < U; ++u)
@@ -35,21 +35,19 @@ template <int K, int U, int S, bool Whole, class T>
         for (int e = 0; e < S && e < U; ++e) {
             const i64 i = o * S + low + e;
             if (i < 0 || i >= n) continue;
-            Vector<T> all[K + 1];
-#pragma GCC unroll 8
-            for (int k = 0; k < K; ++k) {
-                Vector<T> cells[2] = {all[k & ~1], all[k | 1]};
-                load_tap<K, S, Whole>(x + i * in, seen, k, cells);
-                all[k & ~1] = cells[0], all[k | 1] = cells[1];
-            }
+            Vector<T> taps[K];
+            if constexpr (K == 3 || S > 1) seen.load_taps(x + i * in, taps);
+            else  // with so many sums, to load each where it is met takes fewer registers
+#pragma GCC unroll 7
+                for (int k = 0; k < K; ++k) taps[k] = in_register(Whole ? load(x + i * in + k) : load_some(x + i * in + k, seen.sees[k]));
 #pragma GCC unroll 8
             for (int u = e; u < U; u += S) {
                 const i64 line = o - (u - e) / S;
                 if (line < first || line >= last) continue;
 #pragma GCC unroll 8
                 for (int k = 0; k < K; ++k) {
-                    if constexpr (Whole) sums[u][k] += all[k] * given[(u - e) / S];
-                    else sums[u][k] = add_some(sums[u][k], all[k], given[(u - e) / S], seen.sees[k]);
+                    if constexpr (Whole) sums[u][k] += taps[k] * given[(u - e) / S];
+                    else sums[u][k] = add_some(sums[u][k], taps[k], given[(u - e) / S], seen.sees[k]);
                 }
             }
         }
@@ -82,27 +80,36 @@ bool depthwise_weights_by_lines(const Gather& z, const List<i64>& place, i64 ker
     if (!d.fits) return false;
     const i64 K = z.col().taps, m = z.row().m, taps = K * K;
     const i64 lines = even_split(m, strip_vectors), across = even_split(d.parts.size, most(1, strip_vectors / lines));
-    const i64 down = up(m, lines), tiles_across = up(d.parts.size, across), tiles = d.images * down * tiles_across;
+    const i64 tiles_across = up(d.parts.size, across), tiles = up(m, lines) * tiles_across;  // of a plane
+    const Ladder ladder(d.images * tiles);
     static_assert(strip_vectors + L + Ladder::few < sum_block);
-    auto channel = [&](i64 c) {
-        const Ladder ladder(tiles);
-        T levels[(Ladder::most_levels + 1) * most_line_taps * most_line_taps];  // the result on top
-        for (i64 t = 0; t < tiles; ++t) {
-            const i64 image = t / tiles_across / down, first = t / tiles_across % down * lines, begin = t % tiles_across * across;
-            const T* from = x + image * d.image_in + c * z.in_channel + d.col_low;
-            const T* given = g + image * d.image_out + c * z.out_channel;
+    auto dots = [&](const T* from, const T* given, i64 tile, Vector<T>* sums) {
+        const i64 first = tile / tiles_across * lines, last = least(m, first + lines), begin = tile % tiles_across * across;
+        for (i64 b = begin; b < least(d.parts.size, begin + across); ++b) {
+            auto run = [&]<int Taps>() {
+                const auto part = z.col().step == 1 ? dots_of_part<Taps, 1, T> : dots_of_part<Taps, 2, T>;
+                part(d, d.parts[b], first, last, from, given, sums);
+            };
+            if (K == 3) run.template operator()<3>();
+            else if (K == 5) run.template operator()<5>();
+            else run.template operator()<7>();
+        }
+    };
+    // Short planes end before the processor has found out how their cells follow.
+    const bool far = z.in_size * i64(sizeof(T)) > second_cache && z.in_channel * i64(sizeof(T)) < 8192;
+    auto ask = [&](const T* p, i64 cells) {
+        for (i64 i = 0; i < cells; i += 64 / i64(sizeof(T))) __builtin_prefetch(p + i);
+    };
+    auto plane = [&](i64 image, i64 c, T* levels) {
+        if (far) {
+            ask(x + image * d.image_in + (c + 1) * z.in_channel, z.in_channel);
+            ask(g + image * d.image_out + (c + 1) * z.out_channel, z.out_channel);
+        }
+        for (i64 tile = 0; tile < tiles; ++tile) {
             Vector<T> sums[most_line_taps * most_line_taps];
             for (i64 k = 0; k < taps; ++k) sums[k] = broadcast(T(-0.0));
-            for (i64 b = begin; b < least(d.parts.size, begin + across); ++b) {
-                auto run = [&]<int Taps>() {
-                    const i64 last = least(m, first + lines);
-                    if (z.col().step == 1) dots_of_part<Taps, 1>(d, d.parts[b], first, last, from, given, sums);
-                    else dots_of_part<Taps, 2>(d, d.parts[b], first, last, from, given, sums);
-                };
-                if (K == 3) run.template operator()<3>();
-                else if (K == 5) run.template operator()<5>();
-                else run.template operator()<7>();
-            }
+            dots(x + image * d.image_in + c * z.in_channel + d.col_low, g + image * d.image_out + c * z.out_channel, tile, sums);
+            const i64 t = image * tiles + tile;
             const bool fresh = ladder.starts(t);
             for (i64 k = 0; k < taps; ++k) {
                 const T sum = fold<L>(sums[k], [](auto a, auto b) { return a + b; });
@@ -110,14 +117,19 @@ bool depthwise_weights_by_lines(const Gather& z, const List<i64>& place, i64 ker
             }
             ladder.climb(t, [&](i64 l, bool empty) { go_up(empty, taps, levels + l * taps, levels + (l + 1) * taps); });
         }
-        const T* total = levels + ladder.levels * taps;
-        for (i64 u = 0; u < K; ++u)
-            for (i64 k = 0; k < K; ++k)
-                dw[c * kernel + place[K * (d.turned_rows ? K - 1 - u : u) + (d.turned_cols ? K - 1 - k : k)]] = total[K * u + k];
     };
     const i64 join = up(z.groups, num_threads() == 1 ? 1 : 4 * num_threads());
     auto task = [&](i64 i) {
-        for (i64 c = i * join; c < least(z.groups, (i + 1) * join); ++c) channel(c);
+        const i64 first = i * join, last = least(z.groups, first + join), size = (ladder.levels + 1) * taps;
+        T* levels = workspace<T>(sums_slot, (last - first) * size);  // of each channel; the result on top
+        for (i64 image = 0; image < d.images; ++image)
+            for (i64 c = first; c < last; ++c) plane(image, c, levels + (c - first) * size);
+        for (i64 c = first; c < last; ++c) {
+            const T* total = levels + (c - first) * size + ladder.levels * taps;
+            for (i64 u = 0; u < K; ++u)
+                for (i64 k = 0; k < K; ++k)
+                    dw[c * kernel + place[K * (d.turned_rows ? K - 1 - u : u) + (d.turned_cols ? K - 1 - k : k)]] = total[K * u + k];
+        }
     };
     if (num_threads() == 1 || work(z.cells, z.taps, z.groups) < 100000)
         for (i64 i = 0; i < up(z.groups, join); ++i) task(i);
