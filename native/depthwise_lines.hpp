@@ -1,5 +1,5 @@
-// Depthwise 3x3, 5x5 and 7x7 with AVX2 and AVX-512: sums of a line of cells from where they lie. What is absent is masked out, so nothing is
-// copied and no sum is spoiled; small planes, most of whose cells lie at an edge, gain most.
+// Depthwise 3x3, 5x5 and 7x7 with AVX2 and AVX-512: sums of a line of cells from where they lie. What is absent is masked out,
+// so nothing is copied and no sum is spoiled; small planes, most of whose cells lie at an edge, gain most.
 #pragma once
 #include "epilogue.hpp"
 #include "gather.hpp"
@@ -64,7 +64,7 @@ using SomeDoubles = const Mask<double>&;
 #endif
 
 inline constexpr int most_line_taps = 7, most_line_vectors = 4;
-inline constexpr i64 second_cache = 1 << 20;
+inline constexpr i64 second_cache = 1 << 20;  // bytes; what is larger is asked for ahead
 
 // A vector of pixels of a line: which of them there are, which of them see a tap, and which of the cells that they see there
 // are, in vectors.
@@ -148,8 +148,8 @@ struct Seen {
         for (int v = 0; v < vectors; ++v) there[v] = part.cells[v];
     }
 
-    // The cells of each tap, S cells from pixel to pixel. Each cell is read once and moved in registers: vectors of 64 bytes
-    // that overlap take several times as long to read.
+    // The cells of each tap, S cells from pixel to pixel. Each cell is read once and moved in registers: where vectors of 64
+    // bytes that overlap are read instead, a line of 3x3 taps takes twice as long on Zen 5.
     [[gnu::always_inline]] void load_taps(const T* x, Vector<T> (&taps)[K]) const {
         Vector<T> line[4] = {};
 #pragma GCC unroll 4

@@ -39,7 +39,10 @@ template <int K, int U, int S, bool Whole, class T>
             if constexpr (K == 3 || S > 1) seen.load_taps(x + i * in, taps);
             else  // with so many sums, to load each where it is met takes fewer registers
 #pragma GCC unroll 7
-                for (int k = 0; k < K; ++k) taps[k] = in_register(Whole ? load(x + i * in + k) : load_some(x + i * in + k, seen.sees[k]));
+                for (int k = 0; k < K; ++k) {
+                    const T* from = x + i * in + k;
+                    taps[k] = in_register(Whole ? load(from) : load_some(from, seen.sees[k]));
+                }
 #pragma GCC unroll 8
             for (int u = e; u < U; u += S) {
                 const i64 line = o - (u - e) / S;

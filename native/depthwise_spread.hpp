@@ -120,7 +120,8 @@ bool spread_depthwise(const Conv& c, const T* w, const T* g, const Epilogue<T>& 
             for (i64 b = 0; b < d.parts.size; ++b) {
                 auto run = [&]<int Taps>() {
                     const auto walk = d.parts[b].whole ? spread_walk<Taps, true, T> : spread_walk<Taps, false, T>;
-                    walk(d, d.parts[b], g + plane * in, by, finish_of(e, channel), e.add ? e.add + plane * out : nullptr, dx + plane * out);
+                    const T* add = e.add ? e.add + plane * out : nullptr;
+                    walk(d, d.parts[b], g + plane * in, by, finish_of(e, channel), add, dx + plane * out);
                 };
                 if (K == 3) run.template operator()<3>();
                 else if (K == 4) run.template operator()<4>();
