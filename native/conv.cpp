@@ -12,6 +12,7 @@
 #include "columns.hpp"
 #include "conv_run.hpp"
 #include "conv_weight_grad.hpp"
+#include "depthwise_spread.hpp"
 #include "direct.hpp"
 #include "operators.hpp"
 
@@ -62,6 +63,7 @@ void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, 
     if (any_zero(batch, cin, s.n)) return;
     if (by_columns(conv)) return input_grad_by_columns(conv, w, g, e, dx);
     if (direct_conv(conv, true, g, w, packed, e, dx)) return;
+    if (spread_depthwise(conv, w, g, e, dx)) return;
     i64 count = residues(conv);
     bool all_seen = true;
     for (i64 i = 0; i < count && all_seen; ++i) {

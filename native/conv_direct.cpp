@@ -352,7 +352,7 @@ bool pays(const Direct<T>& d, bool input_grad, bool beforehand) {
     const Gather& z = d.z;
     if (!d.fits || wanted() == Wanted::everywhere) return d.fits;
     if (sizeof(T) == 8) return false;  // vectors of half as many channels: nothing is gained
-    if (z.cells < (beforehand ? 4 : input_grad ? 16 : 128)) return false;
+    if (z.cells < (beforehand ? 4 : input_grad ? 16 : z.rows <= 64 ? 32 : 128)) return false;
     if (z.taps == 1 && (z.col().step == 1 || !beforehand)) return false;  // a plain product: panels are packed as cells lie
     // Sums are turned when they are finished, which few terms do not pay for; but then the blocked product has to cut its
     // panels into lines, unless lines are long.
@@ -369,8 +369,8 @@ void if_direct(const Conv& c, bool input_grad, bool beforehand, F f) {
         const Sizes s = sizes(c.axes, c.rank);
         if (any_zero(c.batch, c.cin, c.cout, s.n, s.m, s.kernel)) return;
         const i64 rows = (input_grad ? c.cin : c.cout) / c.groups, channels = (input_grad ? c.cout : c.cin) / c.groups;
-        if (channels * s.kernel < 16 || work(c.batch, s.m, rows, channels, s.kernel) < 200000)
-            return;
+        const double least_work = input_grad ? 200000 : 20000;  // direct sums have less to plan, so little pays, too
+        if (channels * s.kernel < 16 || work(c.batch, s.m, rows, channels, s.kernel) < least_work) return;
         if (input_grad && residues(c) > 1) return;
         Gather z;
         if (!(input_grad ? residue_gather(z, 0, c) : forward_gather(z, c))) return;
@@ -386,12 +386,15 @@ void run_direct(const Direct<T>& d, const T* x, const T* weights, const Epilogue
     const i64 m = z.col().m, lines = d.images * d.plane.m * z.row().m, some = most(1, least(lines, tile_pixels / m));
     const i64 blocks = m > tile_pixels ? even_split(d.cut.blocks, tile_pixels / d.cut.pixels) : d.cut.blocks;
     const i64 across = up(d.cut.blocks, blocks), tiles = up(lines, some) * across, parts = z.groups * d.groups;
-    parallel_for(tiles * parts, [&](i64 i) {
+    auto task = [&](i64 i) {
         const i64 tile = i / parts, group = i % parts / d.groups, part = i % d.groups;
         const i64 first = tile / across * some, begin = tile % across * blocks;
         const DirectTile own{first, least(lines, first + some), begin, least(d.cut.blocks, begin + blocks)};
         run_tile(d, group, part, own, x, weights, e, y);
-    });
+    };
+    if (work(z.cells, z.channels, z.taps, z.rows, z.groups) < 200000)
+        for (i64 i = 0; i < tiles * parts; ++i) task(i);
+    else parallel_for(tiles * parts, task);
 }
 
 // f(d, layout) for a convolution of planes whose result is in blocks, if there is one.

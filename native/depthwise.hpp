@@ -2,6 +2,7 @@
 #pragma once
 #include "conv_mend.hpp"
 #include "depthwise_lines.hpp"
+#include "depthwise_lines_weights.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
@@ -178,6 +179,7 @@ void depthwise_dots(const Work<T>& w, const T* copy, const int32_t* off, const T
 template <class T>
 bool depthwise_weight_grad(const Gather& z, const List<i64>& place, i64 kernel, const T* x, const T* g,
                            T* dw) {
+    if (depthwise_weights_by_lines(z, place, kernel, x, g, dw)) return false;
     Plan<T> p(z);
     plan_lines(p);
     i64 threads = num_threads(), tiles = p.tiles();

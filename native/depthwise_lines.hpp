@@ -1,5 +1,5 @@
-// Depthwise 3x3, 5x5 and 7x7 with AVX2 and AVX-512: sums of a line of cells from where they lie. What is absent is masked out, so nothing is
-// copied and no sum is spoiled; small planes, most of whose cells lie at an edge, gain most.
+// Depthwise 3x3, 5x5 and 7x7 with AVX2 and AVX-512: sums of a line of cells from where they lie. What is absent is masked out,
+// so nothing is copied and no sum is spoiled; small planes, most of whose cells lie at an edge, gain most.
 #pragma once
 #include "epilogue.hpp"
 #include "gather.hpp"
@@ -63,15 +63,17 @@ using SomeDoubles = const Mask<double>&;
 
 #endif
 
-inline constexpr int most_line_taps = 7;
+inline constexpr int most_line_taps = 7, most_line_vectors = 4;
+inline constexpr i64 second_cache = 1 << 20;  // bytes; what is larger is asked for ahead
 
-// A vector of pixels of a line: which of them there are, which of them see a tap, which cells of two vectors there are.
+// A vector of pixels of a line: which of them there are, which of them see a tap, and which of the cells that they see there
+// are, in vectors.
 template <class T>
 struct LinePart {
     i64 first;
     bool whole;  // all of them
     i64 last;    // a vector that begins before it, counted from the first pixel, may be written as a whole
-    Mask<T> pixels, sees[most_line_taps], cells[most_line_taps], more[most_line_taps];
+    Mask<T> pixels, sees[most_line_taps], cells[most_line_vectors];
 };
 
 template <class T>
@@ -81,7 +83,8 @@ struct Lines {
     List<LinePart<T>> parts;  // the whole ones first
     bool turned_rows = false, turned_cols = false, fits = false;
 
-    explicit Lines(const Gather& gather) : z(gather) {
+    // Parts may share pixels, unless each is to be met once.
+    explicit Lines(const Gather& gather, bool once = false) : z(gather) {
         constexpr i64 L = lanes<T>;
         const Axis &row = z.row(), &col = z.col();
         if (row.taps != col.taps || (col.taps != 3 && col.taps != 5 && col.taps != 7)) return;
@@ -100,19 +103,20 @@ struct Lines {
         for (i64 at = 0; at < col.m; at += L) {
             const i64 first = least(at, most(0, col.m - L));  // some pixels twice, rather than a part that is not full
             const Bits all = bits_up_to(L), pixels = bits_up_to(least(L, col.m - first));
+            const Bits met = once ? bits_between(at - first, L) : all;
             const bool dense = row.out == col.m;
             const i64 last = row.m * row.out - (pixels == all ? 0 : dense ? L - 1 : row.m * row.out);
-            LinePart<T> part{first, true, last, mask_of<T>(pixels), {}, {}, {}};
+            LinePart<T> part{first, true, last, mask_of<T>(pixels), {}, {}};
+            const i64 cell = first * col.step + col_low, seen = (L - 1) * col.step + col.taps;
+            for (i64 v = 0; v * L < seen; ++v)
+                part.cells[v] = mask_of<T>(bits_between(most(0, -cell - v * L), least(L, least(seen, col.n - cell) - v * L)));
             Bits any = 0;
             for (i64 k = 0; k < col.taps; ++k) {
-                const i64 cell = first * col.step + col_low + k;
                 Bits sees = 0;
-                for (i64 l = 0; l < L; ++l) sees |= Bits(present(col, cell + l * col.step)) << l;
-                const Bits cells = bits_between(most(0, -cell), least(L, col.n - cell));
-                const Bits more = bits_between(most(0, -cell - L), least(L, col.n - cell - L));
+                for (i64 l = 0; l < L; ++l) sees |= Bits(present(col, cell + k + l * col.step)) << l;
                 any |= sees &= pixels;
-                part.whole &= (col.step == 1 ? sees & cells : sees & cells & more) == all;
-                part.sees[k] = mask_of<T>(sees), part.cells[k] = mask_of<T>(cells), part.more[k] = mask_of<T>(more);
+                sees &= met;
+                part.whole &= sees == all, part.sees[k] = mask_of<T>(sees);
             }
             if (any != pixels) return;
             (part.whole ? parts : edges).push(part);
@@ -133,139 +137,118 @@ struct Lines {
     bool present(const Axis& x, i64 i) const { return i >= 0 && i < x.n; }
 };
 
-// A strip of a plane, as wide as a vector of pixels, that is walked down: where it begins, and what becomes of its sums.
-template <class T>
-struct Strip {
-    const LinePart<T>* part;
-    const T* x;           // the first tap of the first line
-    const Vector<T>* by;  // weights
-    const Finish<T>* finish;
-    const T* add;
-    T* y;
-};
-
-// The masks of a part, in registers where there are some for masks.
-template <int K, int S, class T>
+// The masks of a part, in registers where there are some for masks, and the cells of a line that its pixels see.
+template <int K, int S, bool Whole, class T>
 struct Seen {
-    Mask<T> sees[K], cells[S == 1 ? 1 : K], more[S == 1 ? 1 : K];
+    static constexpr int L = lanes<T>, cells = S * (L - 1) + K, vectors = (cells + L - 1) / L;
+    static_assert(vectors <= most_line_vectors);
+    Mask<T> sees[K], there[vectors];
     explicit Seen(const LinePart<T>& part) {
         for (int k = 0; k < K; ++k) sees[k] = part.sees[k];
-        for (int k = 0; k < K && S > 1; ++k) cells[k] = part.cells[k], more[k] = part.more[k];
+        for (int v = 0; v < vectors; ++v) there[v] = part.cells[v];
+    }
+
+    // The cells of each tap, S cells from pixel to pixel. Each cell is read once and moved in registers: where vectors of 64
+    // bytes that overlap are read instead, a line of 3x3 taps takes twice as long on Zen 5.
+    [[gnu::always_inline]] void load_taps(const T* x, Vector<T> (&taps)[K]) const {
+        Vector<T> line[4] = {};
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v)
+            line[v] = in_register(Whole && (v + 1) * L <= cells ? load(x + v * L) : load_some(x + v * L, there[v]));
+        if constexpr (S == 2) {
+            Vector<T> even[2], odd[2];
+            unzip<L>(line[0], line[1], even[0], odd[0]);
+            unzip<L>(line[2], line[3], even[1], odd[1]);
+            line[0] = even[0], line[1] = even[1], line[2] = odd[0], line[3] = odd[1];
+        }
+        shift_all(line, taps, typename CountTo<K>::type{});
+    }
+
+    template <int... k>
+    [[gnu::always_inline]] static void shift_all(const Vector<T> (&line)[4], Vector<T> (&taps)[K], Numbers<k...>) {
+        if constexpr (S == 1) ((taps[k] = lanes_from<k % L>(line[k / L], line[k / L + 1])), ...);
+        else ((taps[k] = lanes_from<k / 2>(line[k % 2 * 2], line[k % 2 * 2 + 1])), ...);
     }
 };
 
-// The cells that the pixels of a strip see through tap k of a line, S cells from pixel to pixel; of two taps, each second one
-// comes with the first. To read across two lines of memory takes two turns, so each is read once.
+// So many lines of a strip of a plane, which is as wide as a vector of pixels, from top to bottom, K times K taps: a line of
+// cells is read once, and serves the sums of all the lines that see it. x: the first tap of the first line.
 template <int K, int S, bool Whole, class T>
-[[gnu::always_inline]] inline void load_tap(const T* x, const Seen<K, S, T>& m, int k, Vector<T> (&cells)[2]) {
-    constexpr int L = lanes<T>;
-    if constexpr (S == 1) cells[k % 2] = in_register(Whole ? load(x + k) : load_some(x + k, m.sees[k]));
-    else if (k % 2) return;
-    else if constexpr (Whole) unzip<L>(load(x + k), load(x + k + L), cells[0], cells[1]);
-    else unzip<L>(load_some(x + k, m.cells[k]), load_some(x + k + L, m.more[k]), cells[0], cells[1]);
-}
-
-// The lines first..last-1 of N strips, from top to bottom, K times K taps: a line of cells is read once, and serves the sums
-// of all the lines that see it. Sums wait for one another, so there are two strips where there can be; either of one plane, or
-// of planes with weights of their own. Whatever is used again is a copy, which no number that is written can be part of.
-template <int K, int S, int N, bool Whole, bool Planes, class T>
-[[gnu::noinline]] void depthwise_walk(const Lines<T>& d, const Strip<T> (&strips)[N], i64 first, i64 last) {
+[[gnu::noinline]] void depthwise_walk(const Lines<T>& d, const LinePart<T>& part, i64 first, i64 last, const T* x,
+                                      const T* weights, T* y) {
     constexpr int J = (K - 1) / S + 1;  // lines whose sums are not finished
-    constexpr int own = Planes ? N : 1;
     constexpr bool few = K == 3 && vector_bytes == 64;  // weights, which stay in registers
-    const Axis& row = d.z.row();
-    const i64 n = row.n, in = row.in, out = row.out, low = d.low, whole_until = strips[0].part->last;
-    const Mask<T> pixels[2] = {strips[0].part->pixels, strips[N - 1].part->pixels};
-    const Seen<K, S, T> seen[2] = {Seen<K, S, T>(*strips[0].part), Seen<K, S, T>(*strips[N - 1].part)};
-    const T *x[N], *add[N];
-    T* y[N];
-    Finish<T> finish[own];
-    Vector<T> by[own][few ? K * K : 1], sums[N][J];
-    for (int s = 0; s < N; ++s) {
-        x[s] = strips[s].x, add[s] = strips[s].add, y[s] = strips[s].y;
-        if (s < own) finish[s] = *strips[s].finish;
+    const i64 n = d.z.row().n, in = d.z.row().in, out = d.z.row().out, low = d.low, whole_until = part.last;
+    const Mask<T> pixels = part.pixels;
+    const Seen<K, S, Whole, T> seen(part);
+    Vector<T> by[few ? K * K : 1], sums[J];
 #pragma GCC unroll 9
-        for (int t = 0; few && s < own && t < K * K; ++t) by[s][t] = strips[s].by[t];
+    for (int t = 0; few && t < K * K; ++t) by[t] = broadcast(weights[t]);
 #pragma GCC unroll 8
-        for (int j = 0; j < J; ++j) sums[s][j] = broadcast(T(-0.0));
-    }
+    for (int j = 0; j < J; ++j) sums[j] = broadcast(T(-0.0));
     for (i64 o = first - (J - 1); o < last; ++o) {
 #pragma GCC unroll 2
         for (int e = 0; e < S; ++e) {
             const int reach = K - S + e;
             const i64 i = o * S + low + reach;
             if (i < 0 || i >= n) continue;
-            Vector<T> cells[N][2];
+            Vector<T> taps[K];
+            seen.load_taps(x + i * in, taps);
 #pragma GCC unroll 7
-            for (int k = 0; k < K; ++k) {
-#pragma GCC unroll 2
-                for (int s = 0; s < N; ++s) load_tap<K, S, Whole>(x[s] + i * in, seen[Planes ? 0 : s], k, cells[s]);
+            for (int k = 0; k < K; ++k)
 #pragma GCC unroll 8
                 for (int j = 0; j < J; ++j) {
                     const int u = reach - S * j, t = K * u + k;
                     if (u < 0) continue;
-#pragma GCC unroll 2
-                    for (int s = 0; s < N; ++s) {
-                        const Vector<T>& w = few ? by[Planes ? s : 0][few ? t : 0] : strips[Planes ? s : 0].by[t];
-                        if constexpr (Whole) sums[s][j] += cells[s][k % 2] * w;
-                        else sums[s][j] = add_some(sums[s][j], cells[s][k % 2], w, seen[Planes ? 0 : s].sees[k]);
-                    }
+                    const Vector<T> w = few ? by[few ? t : 0] : broadcast(weights[t]);
+                    if constexpr (Whole) sums[j] += taps[k] * w;
+                    else sums[j] = add_some(sums[j], taps[k], w, seen.sees[k]);
                 }
-            }
         }
-#pragma GCC unroll 2
-        for (int s = 0; s < N; ++s) {
-            if (o >= first) {
-                const i64 to = o * out;
-                // What is written beyond a short line is the next one's, which comes later: to choose lanes takes much longer.
-                const bool fits = Whole || to < whole_until;
-                Vector<T> v = finish[Planes ? s : 0].moved(sums[s][0]);
-                if (add[s]) v += fits ? load(add[s] + to) : load_some(add[s] + to, pixels[s]);
-                v = finish[Planes ? s : 0].ended(v);
-                if (fits) store(y[s] + to, v);
-                else store_some(y[s] + to, pixels[s], v);
-            }
+        // What is written beyond a short line is the next one's, which comes later: to choose lanes takes much longer.
+        if (o >= first && (Whole || o * out < whole_until)) store(y + o * out, sums[0]);
+        else if (o >= first) store_some(y + o * out, pixels, sums[0]);
 #pragma GCC unroll 8
-            for (int j = 0; j + 1 < J; ++j) sums[s][j] = sums[s][j + 1];
-            sums[s][J - 1] = broadcast(T(-0.0));
-        }
+        for (int j = 0; j + 1 < J; ++j) sums[j] = sums[j + 1];
+        sums[J - 1] = broadcast(T(-0.0));
     }
 }
 
-// A plane, or two planes of which each is one strip.
-template <int K, int S, class T>
-void depthwise_planes(const Lines<T>& d, Strip<T>* planes, int count) {
-    const Axis& row = d.z.row();
-    if constexpr (K == 3)
-        if (count == 2) {
-            const Strip<T> both[2] = {planes[0], planes[1]};
-            if (both[0].part->whole) return depthwise_walk<K, S, 2, true, true>(d, both, 0, row.m);
-            return depthwise_walk<K, S, 2, false, true>(d, both, 0, row.m);
+// What becomes of the sums of some lines, which lie `pitch` apart.
+template <class T>
+void finish_lines(const Finish<T>& finish, const T* add, i64 lines, i64 m, i64 pitch, T* y) {
+    if (!add && !finish.changes()) return;
+    if (pitch == m) m *= lines, lines = 1;
+    for (; lines > 0; --lines, y += pitch, add = add ? add + pitch : nullptr) {
+        i64 i = 0;
+        for (; i + lanes<T> <= m; i += lanes<T>) {
+            Vector<T> v = finish.moved(load(y + i));
+            if (add) v += load(add + i);
+            store(y + i, finish.ended(v));
         }
-    auto strip = [&](const Strip<T>& plane, i64 b) {
-        const i64 at = d.parts[b].first;
-        return Strip<T>{&d.parts[b], plane.x + at * S, plane.by, plane.finish, plane.add ? plane.add + at : nullptr, plane.y + at};
-    };
+        for (; i < m; ++i) y[i] = finish(y[i], add ? add + i : nullptr);
+    }
+}
+
+template <int K, int S, class T>
+void depthwise_plane(const Lines<T>& d, const T* x, const T* weights, const Finish<T>& finish, const T* add, T* y) {
+    const Axis& row = d.z.row();
     // So many lines that all strips find their cells in the first cache.
     const i64 some = most(4, 24 * 1024 / (S * row.in * i64(sizeof(T))));
-    for (int p = 0; p < count; ++p)
-        for (i64 first = 0; first < row.m; first += some) {
-            const i64 last = least(row.m, first + some);
-            // Strips go down, not along the lines: so as many cells as these take are asked for that come next.
-            const T* const next = planes[p].x + last * S * row.in;
-            for (i64 i = 0; i < (last - first) * S * row.in; i += 64 / i64(sizeof(T))) __builtin_prefetch(next + i);
-            for (i64 b = 0; b < d.parts.size; b += 2) {
-                const Strip<T> one[1] = {strip(planes[p], b)};
-                if (b + 1 == d.parts.size) {
-                    if (one[0].part->whole) depthwise_walk<K, S, 1, true, false>(d, one, first, last);
-                    else depthwise_walk<K, S, 1, false, false>(d, one, first, last);
-                    break;
-                }
-                const Strip<T> two[2] = {one[0], strip(planes[p], b + 1)};
-                if (two[1].part->whole) depthwise_walk<K, S, 2, true, false>(d, two, first, last);
-                else depthwise_walk<K, S, 2, false, false>(d, two, first, last);
-            }
+    const bool far = d.z.in_size * i64(sizeof(T)) > second_cache;
+    for (i64 first = 0; first < row.m; first += some) {
+        const i64 last = least(row.m, first + some);
+        // Strips go down, not along the lines: so as many cells as these take are asked for that come next.
+        const T* const next = x + last * S * row.in;
+        for (i64 i = 0; far && i < (last - first) * S * row.in; i += 64 / i64(sizeof(T))) __builtin_prefetch(next + i);
+        for (i64 b = 0; b < d.parts.size; ++b) {
+            const LinePart<T>& part = d.parts[b];
+            const i64 at = part.first;
+            const auto walk = part.whole ? depthwise_walk<K, S, true, T> : depthwise_walk<K, S, false, T>;
+            walk(d, part, first, last, x + at * S, weights, y + at);
         }
+        finish_lines(finish, add ? add + first * row.out : nullptr, last - first, d.z.col().m, row.out, y + first * row.out);
+    }
 }
 
 // False, and nothing is done: there are other taps.
@@ -276,29 +259,19 @@ bool depthwise_by_lines(const Gather& z, const T* in, const T* w, WeightLayout l
     List<i64> place;
     places(z, place);
     const i64 K = z.col().taps, cells = z.row().m * z.col().m;
-    const i64 join = up(most(1, least(z.groups, 20000 / (cells * K * K))), 2) * 2, chunks = up(z.groups, join);
-    const bool pairs = d.parts.size == 1 && K == 3;
+    const i64 join = most(1, least(z.groups, 20000 / (cells * K * K))), chunks = up(z.groups, join);
     parallel_for(d.images * chunks, [&](i64 i) {
-        const i64 image = i / chunks, first = i % chunks * join, last = least(z.groups, first + join);
-        Vector<T> by[2][most_line_taps * most_line_taps];
-        Finish<T> finish[2];
-        Strip<T> planes[2];
-        for (i64 g = first, count; g < last; g += count) {
-            count = pairs ? least(2, last - g) : 1;
-            for (int c = 0; c < count; ++c) {
-                const i64 channel = g + c, to = z.base + image * d.image_out + channel * z.out_channel;
-                for (i64 u = 0; u < K; ++u)
-                    for (i64 k = 0; k < K; ++k)
-                        by[c][K * u + k] = broadcast(
-                            w[channel * l.group + place[K * (d.turned_rows ? K - 1 - u : u) + (d.turned_cols ? K - 1 - k : k)]]);
-                finish[c] = finish_of(e, channel);
-                planes[c] = {&d.parts[0],     in + image * d.image_in + channel * z.in_channel + d.col_low, by[c], &finish[c],
-                             e.add ? e.add + to : nullptr, out + to};
-            }
-            const int step = int(z.col().step);
+        const i64 image = i / chunks, first = i % chunks * join;
+        T by[most_line_taps * most_line_taps];
+        for (i64 channel = first; channel < least(z.groups, first + join); ++channel) {
+            const i64 to = z.base + image * d.image_out + channel * z.out_channel;
+            const T *x = in + image * d.image_in + channel * z.in_channel + d.col_low, *own = w + channel * l.group;
+            for (i64 u = 0; u < K; ++u)
+                for (i64 k = 0; k < K; ++k)
+                    by[K * u + k] = own[place[K * (d.turned_rows ? K - 1 - u : u) + (d.turned_cols ? K - 1 - k : k)]];
             auto run = [&]<int Taps>() {
-                if (step == 1) depthwise_planes<Taps, 1>(d, planes, int(count));
-                else depthwise_planes<Taps, 2>(d, planes, int(count));
+                const auto plane = z.col().step == 1 ? depthwise_plane<Taps, 1, T> : depthwise_plane<Taps, 2, T>;
+                plane(d, x, by, finish_of(e, channel), e.add ? e.add + to : nullptr, out + to);
             };
             if (K == 3) run.template operator()<3>();
             else if (K == 5) run.template operator()<5>();

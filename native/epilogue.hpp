@@ -1,5 +1,7 @@
 // What becomes of a finished sum, for the loops of convolutions.
 #pragma once
+#include <cmath>
+
 #include "kernels.hpp"
 #include "simd.hpp"
 
@@ -12,6 +14,11 @@ struct Finish {
     T bias = T(-0.0), scale = T(1), shift = T(-0.0);  // which change nothing
     bool relu = false;
 
+    // Whether it does something to a sum.
+    bool changes() const {
+        auto adds = [](T v) { return v != 0 || !std::signbit(v); };
+        return relu || scale != 1 || adds(bias) || adds(shift);
+    }
     template <class V>
     [[gnu::always_inline]] V moved(V sum) const {
         return rounded_product(sum + bias, scale - V{}) + shift;  // -0 - 0 is -0

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "geometry.hpp"
 #if defined(__x86_64__)
@@ -177,6 +178,23 @@ inline void zip(V a, V b, V& low, V& high) {
         low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
         high = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     }
+}
+
+// The lanes of a followed by b, from lane k of a on.
+template <int k, class V, int... I>
+[[gnu::always_inline]] inline V lanes_from(V a, V b, std::integer_sequence<int, I...>) {
+#if defined(__AVX512F__)  // compilers take a vector of places, which needs a register
+    const __m512i low = bits<__m512i>(a), high = bits<__m512i>(b);
+    if constexpr (sizeof...(I) == 16) return bits<V>(_mm512_maskz_alignr_epi32(0xffff, high, low, k));
+    else return bits<V>(_mm512_maskz_alignr_epi64(0xff, high, low, k));
+#else
+    return __builtin_shufflevector(a, b, (I + k)...);
+#endif
+}
+template <int k, class V>
+[[gnu::always_inline]] inline V lanes_from(V a, V b) {
+    if constexpr (k == 0) return a;
+    else return lanes_from<k>(a, b, std::make_integer_sequence<int, sizeof(V) / sizeof(a[0])>{});
 }
 
 // Joins the lanes of v, in any order.

@@ -548,7 +548,10 @@ def test_one_strange_cell_spoils_what_sees_it_only(of_x: Any, of_w: Any, special
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("taps", "padding"), [(3, 0), (3, 1), (3, 2), (5, 0), (5, 2), (5, 4), (7, 0), (7, 3), (7, 5)])
+@pytest.mark.parametrize(
+    ("taps", "padding"),
+    [(3, 0), (3, 1), (3, 2), (4, 0), (4, 1), (4, 3), (5, 0), (5, 2), (5, 4), (7, 0), (7, 3), (7, 5)],
+)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_squares(stride: int, taps: int, padding: int, dtype: Any) -> None:
     """Lines that end within a vector, planes of all edges, one strip and several, whole ones too: exact on integers."""
@@ -567,9 +570,13 @@ def test_depthwise_squares(stride: int, taps: int, padding: int, dtype: Any) -> 
         after = ln.jit(lambda x, w=w, b=b, more=more: ln.relu(ln.add(ln.conv(x, w, b, **options), more)))(x)
         assert np.array_equal(after, ln.relu(wanted + more), equal_nan=True)
         g = rng.integers(-4, 5, wanted.shape).astype(dtype)
-        back = ln.conv_vjp((x, w), g, **options)[0]
-        exact = ln.conv_vjp((x.astype(object), w.astype(object)), g.astype(object), **options)[0]
-        assert np.array_equal(back, exact.astype(dtype), equal_nan=True)
+        g[0, 0, 0, -1], g[1, 1, -1, 0] = np.nan, np.inf
+        g[:, 2] = np.where(g[:, 2] > 0, 0.0, -0.0)
+        back = ln.conv_vjp((x, w), g, **options)
+        exact = ln.conv_vjp((x.astype(object), w.astype(object)), g.astype(object), **options)
+        for found, right in zip(back, (e.astype(dtype) for e in exact), strict=True):
+            assert np.array_equal(found, right, equal_nan=True)
+            assert np.array_equal(np.signbit(found[right == 0]), np.signbit(right[right == 0]))
 
 
 @pytest.mark.parametrize(("stride", "dilation"), [(16000, 1), (16000, 3), (4000, 1)])
