@@ -82,14 +82,14 @@ inline V kept(V v) {
 }
 
 // Whether a NaN was among the vectors met.
-template <class T>
+template <class T, int L = lanes<T>>
 class NaNs {
-    static constexpr int L = lanes<T>;
-
 public:
     [[gnu::always_inline]] void meet(Vec<T, L> a, Vec<T, L> b) {
 #if defined(__AVX512F__)
-        if constexpr (sizeof(T) == 4) met_ |= _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
+        if constexpr (sizeof(a) == 32 && sizeof(T) == 4) met_ |= _mm256_cmp_ps_mask(a, b, _CMP_UNORD_Q);
+        else if constexpr (sizeof(a) == 32) met_ |= _mm256_cmp_pd_mask(a, b, _CMP_UNORD_Q);
+        else if constexpr (sizeof(T) == 4) met_ |= _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
         else met_ |= _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q);
 #else
         met_ |= either_nan(a, b);

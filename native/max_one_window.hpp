@@ -102,15 +102,57 @@ bool one_window_jvps(i64 n, const T* x, const T* t, T* dy, Ties ties) {
     return true;
 }
 
+// The lanes of a comparison that are true, as bits.
+template <int N, class M>
+inline std::uint32_t bits_of(M mask) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(M) == 64 && N == 16) return _mm512_movepi32_mask(bits<__m512i>(mask));
+    else if constexpr (sizeof(M) == 64 && N == 8) return _mm512_movepi64_mask(bits<__m512i>(mask));
+    else
+#elif defined(__AVX2__)
+    if constexpr (sizeof(M) == 32 && N == 8) return static_cast<std::uint32_t>(_mm256_movemask_ps(bits<__m256>(mask)));
+    else if constexpr (sizeof(M) == 32 && N == 4) return static_cast<std::uint32_t>(_mm256_movemask_pd(bits<__m256d>(mask)));
+    else
+#endif
+    {
+        std::uint32_t found = 0;
+        for (int l = 0; l < N; ++l) found |= static_cast<std::uint32_t>(mask[l] != 0) << l;
+        return found;
+    }
+}
+
+// The first cell of a row that equals `top`; there is one. Where it is no branch depends on.
+template <class T>
+i64 first_of_row(const T* x, i64 n, Vec<T, lanes<T>> top) {
+    constexpr int L = lanes<T>;
+    i64 place = 0;
+    for (i64 i = n - L; i > -L; i -= L) {
+        const i64 at = std::max<i64>(i, 0);
+        const std::uint32_t wins = bits_of<L>(load<L>(x + at) == top);
+        place = wins ? at + __builtin_ctz(wins) : place;
+    }
+    return place;
+}
+
 template <class T>
 bool one_window_vjps(i64 n, const T* x, const T* g, T* dx, Ties ties) {
     constexpr int L = lanes<T>;
     Vec<T, L> best;
     if (ties == Ties::split || !greatest_of_rows(x, n, best)) return false;
-    const auto winners = each_winner_of_rows(x, n, best, [&](int r, auto wins, auto, i64 i) {
-        store<L>(dx + i, wins ? splat<L>(g[r]) : splat<L>(T(0)));
-    });
-    return ties == Ties::all || !any(winners > 1);
+    for (int r = 0; r < L; ++r, x += n, dx += n) {
+        const auto top = splat<L>(best[r]);
+        auto each = [&](auto f) {
+            for (i64 i = 0; i + L <= n; i += L) f(i);
+            if (n % L) f(n - L);
+        };
+        if (ties == Ties::all) {
+            each([&](i64 i) { store<L>(dx + i, load<L>(x + i) == top ? splat<L>(g[r]) : splat<L>(T(0))); });
+        } else {
+            each([&](i64 i) { soon(x + i), store<L>(dx + i, splat<L>(T(0))); });
+            dx[first_of_row(x, n, top)] = g[r];
+        }
+    }
+    return true;
 }
 
 // Calls some(p) for L planes from p on, and one(p) for single planes where that is false or there are no L.
@@ -142,7 +184,7 @@ void one_window_vjp(i64 planes, i64 n, const T* x, const T* g, T* dx, Ties ties)
         const T *xp = x + p * n, best = greatest(xp, n);
         T* to = dx + p * n;
         if (ties == Ties::first) {
-            sweep<T>(n, [&]<int N>(i64 i) { store<N>(to + i, splat<N>(T(0))); });
+            sweep<T>(n, [&]<int N>(i64 i) { soon(xp + i), store<N>(to + i, splat<N>(T(0))); });
             to[first_winner(xp, n, best)] = g[p];
             return;
         }

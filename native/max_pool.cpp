@@ -75,8 +75,8 @@ void max_places_by(const Pool& pool, i64 planes, const T* x, F&& f) {
 }
 template <class T, class F>
 void max_places(const Pool& pool, i64 planes, const T* x, F&& f) {
-    if (places_fit<T>(pool)) max_places_by<MaxPlace<T>>(pool, planes, x, f);
-    else max_places_by<MaxValue<T>>(pool, planes, x, f);
+    if (places_fit<T>(pool)) return max_places_by<MaxPlace<T>>(pool, planes, x, f);
+    if constexpr (sizeof(T) < sizeof(i64)) max_places_by<MaxValue<T>>(pool, planes, x, f);  // only then they may not
 }
 
 // dx where winners are found anew: each(x, g, first output, how many, what was found, put) calls put(i, term) for the winners
@@ -153,13 +153,17 @@ void max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T
         return over_parts(pool, planes, [&](i64 p0, i64 p1, i64, i64) {
             one_window_vjp(p1 - p0, n, x + p0 * n, g + p0, dx + p0 * n, ties);
         });
+    auto tiles = [&] { Tiles<T>(pool, x + planes * n, g + planes * pool.cells_out)(planes, x, g, dx); };
+    const bool tiled = ties == Ties::first && Tiles<T>::suits(pool);
+    // Where cells are left over, rows are uneven, which planes side by side do not mind.
+    if (tiled && !pool.transposed->has_empty) return tiles();
     if (ties == Ties::first && max_pool_vjp_by_record<T>(pool, planes, x, g, dx)) return;
     if (ties == Ties::first && PlanesInLanes<T>::suits(pool)) {
         const i64 done = PlanesInLanes<T>(pool)(planes, x, g, dx);
         planes -= done, x += done * n, g += done * pool.cells_out, dx += done * n;
         if (planes == 0) return;
     }
-    if (ties == Ties::first && Tiles<T>::suits(pool)) return Tiles<T>(pool, x + planes * n, g + planes * pool.cells_out)(planes, x, g, dx);
+    if (tiled) return tiles();
     if (ties == Ties::first && Claims<T>::suits(pool)) return Claims<T>(pool, x + planes * n)(planes, x, g, dx);
     if (ties == Ties::first && places_fit<T>(pool)) {
         using Op = MaxPlace<T>;

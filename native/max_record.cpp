@@ -53,9 +53,9 @@ void max_pool_recorded_vjp(const Pool& pool, i64 planes, const R* numbers, const
 
 template <class T>
 bool max_pool_vjp_by_record(const Pool& pool, i64 planes, const T* x, const T* g, T* dx) {
-    constexpr i64 most_window = 9, most_bytes = 1 << 20;  // of windows and records that pay
-    if (pool.window > most_window || pool.cells_out == 0 || pool.cells_out > most_bytes || !Numbers<T>::suits(pool)) return false;
-    if (!TileAwards<T>::suits(pool) && !ThreeAwards<T>::suits(pool)) return false;
+    constexpr i64 most_bytes = 1 << 20;  // of records that pay
+    if (pool.cells_out == 0 || pool.cells_out > most_bytes || !Numbers<T>::suits(pool) || !ThreeAwards<T>::suits(pool))
+        return false;
     const i64 some = std::min(planes, most_bytes / pool.cells_out);
     std::uint8_t* const numbers = static_cast<std::uint8_t*>(scratch(some * pool.cells_out, 3));
     for (i64 p = 0; p < planes; p += some) {

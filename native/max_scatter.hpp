@@ -6,6 +6,19 @@
 namespace lunette::LN_ISA {
 namespace {
 
+// What becomes of a cotangent: it is deposited, or marks its cell with -0, or is added. One type for all three, for what finds
+// the winners is compiled with it.
+template <class T>
+struct Put {
+    T* dx;
+    Deposits<T>* deposits;
+    bool mark;
+    [[gnu::always_inline]] void operator()(i64 i, T term) const {
+        if (deposits) deposits->add(i, term);
+        else dx[i] = mark ? -T(0) : dx[i] + term;
+    }
+};
+
 // dx of a pool: winners(plane, b0, b1, put) calls put(i, term) for the winners i of the outputs b0..b1-1 of axis 0 of
 // a plane, `step` of them at most. Cells that few outputs read are summed in place; there, where g holds -0, winners first
 // get -0 in place of +0, so that a sum of -0 alone stays -0.
@@ -26,7 +39,7 @@ void scatter(const Pool& pool, i64 planes, i64 step, const T* g, T* dx, Winners 
         for (i64 p = p0; p < p1; ++p) {
             const T* gp = g + p * pool.cells_out;
             T* dp = dx + p * pool.cells_in;
-            auto pass = [&](bool zeroing, auto put) {
+            auto pass = [&](bool zeroing, const Put<T>& put) {
                 i64 clean = i0;  // rows before it are zeroed
                 auto zero_to = [&](i64 row) {
                     if (zeroing && row > clean) std::memset(static_cast<void*>(dp + clean * rin), 0, (row - clean) * rin * sizeof(T));
@@ -44,13 +57,13 @@ void scatter(const Pool& pool, i64 planes, i64 step, const T* g, T* dx, Winners 
             };
             if (deep) {
                 Deposits<T> deposits(dp, scratch(Deposits<T>::bytes(cells), 1), from, from + cells);
-                pass(false, [&](i64 i, T term) { deposits.add(i, term); });
+                pass(false, {dp, &deposits, false});
                 deposits.finish();
                 continue;
             }
             const bool mark = end > first && has_negative_zero(gp + first * rest, (end - first) * rest);
-            if (mark) pass(true, [&](i64 i, T) { dp[i] = -T(0); });
-            pass(!mark, [&](i64 i, T term) { dp[i] += term; });
+            if (mark) pass(true, {dp, nullptr, true});
+            pass(!mark, {dp, nullptr, false});
         }
     });
 }

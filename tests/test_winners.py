@@ -241,6 +241,56 @@ def test_arrays_of_any_layout() -> None:
     assert (made.vjp(numbers, g) == made.vjp(numbers, y)).all()
 
 
+def first_winners(x: Array, g: Array, kernel: tuple[int, ...]) -> Array:
+    """The derivative of windows side by side: argmax takes the first of equals, and the first NaN before all."""
+    d, batch = len(kernel), x.shape[: x.ndim - len(kernel)]
+    out = g.shape[len(batch) :]
+    used = tuple(slice(m * k) for m, k in zip(out, kernel, strict=True))
+    parts = [size for m, k in zip(out, kernel, strict=True) for size in (m, k)]
+    at = len(batch)
+    order = (*range(at), *range(at, at + 2 * d, 2), *range(at + 1, at + 2 * d, 2))
+    windows = x[(..., *used)].reshape(*batch, *parts).transpose(order)
+    given = np.zeros((*batch, *out, prod(kernel)), x.dtype)
+    winner = windows.reshape(given.shape).argmax(-1)[..., None]
+    np.put_along_axis(given, winner, g[..., None], -1)
+    dx = np.zeros_like(x)
+    dx[(..., *used)] = given.reshape(windows.shape).transpose(np.argsort(order)).reshape(x[(..., *used)].shape)
+    return dx
+
+
+SIDE_BY_SIDE = ((2,), (4,), (1, 2), (2, 2), (3, 2), (2, 4), (4, 4), (2, 1), (2, 2, 2), (1, 2, 4), (2, 2, 2, 2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kernel", SIDE_BY_SIDE)
+def test_windows_side_by_side_give_all_to_their_first_winner(kernel: tuple[int, ...], dtype: Any) -> None:
+    """Rows of every length around vectors and halves of them, with and without cells that are left over."""
+    rng = np.random.default_rng(len(kernel))
+    for at, m in enumerate((1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 28, 33)):
+        for more in ((0,) * len(kernel), (1,) * len(kernel)):
+            out = (*rng.integers(1, 4, len(kernel) - 1), m)
+            size = tuple(int(o) * k + e * (k > 1) for o, k, e in zip(out, kernel, more, strict=True))
+            ln.set_num_threads(1 + at % 3)
+            for planes in (3, 37):
+                x = data((1, planes, *size), at + planes, dtype)
+                g = rng.choice([-0.0, 1.0, -2.0, inf], (1, planes, *out)).astype(dtype)
+                (dx,) = ln.max_pool_vjp((x,), g, kernel=kernel)
+                assert bits(dx) == bits(first_winners(x, g, kernel)), (size, planes)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_whole_planes_give_all_to_their_first_winner(dtype: Any) -> None:
+    rng = np.random.default_rng(3)
+    for n in (*range(1, 40), 49, 64, 65, 130, 512, 513, 3000):
+        for planes in (1, 35):
+            x, g = data((1, planes, n), n + planes, dtype), rng.choice([-0.0, 1.0, -2.0], (1, planes, 1)).astype(dtype)
+            (dx,) = ln.global_max_pool_vjp((x,), g, spatial=1, ties="first")
+            assert bits(dx) == bits(first_winners(x, g, (n,))), (n, planes)
+            (dx,) = ln.global_max_pool_vjp((x,), g, spatial=1, ties="all")
+            best = np.max(x, -1, keepdims=True)
+            assert bits(dx) == bits(np.where((x == best) | (np.isnan(x) & np.isnan(best)), g, dtype(0))), (n, planes)
+
+
 def test_numbers_that_no_window_has_harm_nothing() -> None:
     for case in (wide(2, 6, 9, kernel=(3, 3), stride=2, padding=1), wide(1, 30, 30, kernel=(20, 20), stride=3)):
         made = recorder(MaxPool, case, case.shapes[0], np.float32)
