@@ -32,7 +32,7 @@ from lunette.certificate.format import (
     most_splits,
     write,
 )
-from lunette.certificate.produce import box_of, network_of, of_all_taps, region_of, tightened
+from lunette.certificate.produce import box_of, lined, network_of, of_all_taps, region_of, tightened
 from lunette.certificate.slots import near
 from lunette.graph.graph import Graph
 from lunette.lines import Greatest, Kink
@@ -195,8 +195,10 @@ class _Room:
     @cached_property
     def tightened(self) -> tuple[list[Any], Region]:
         """The whole box, with the cells tightened that bounds in floats have tightened, by walks of the checker."""
-        region, steps = self.root.where([]), list[Any]()
+        region = self.root.where([])
         before = region.work[0]
+        self.certifier.tick("certificate: lines", 0, 1)
+        steps: list[Any] = [*lined(region)]
         relaxed = {k: s.relaxation for k, s in self.net.steps.items() if isinstance(s, Relaxed)}
         whole = any(isinstance(r, Greatest) for r in relaxed.values())  # who can win depends on both ends
         for at in sorted(self.net.tight):
