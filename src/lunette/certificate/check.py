@@ -17,7 +17,7 @@ the g of maxima as it likes: bad ones prove less, never what is false.
 """
 
 # fmt: off
-# ruff: noqa: E401, E701, I001, UP014
+# ruff: noqa: B905, E401, E701, I001, UP014
 from __future__ import annotations
 import ast, functools, hashlib, json, re, runpy, struct, sys, zipfile
 from collections import defaultdict
@@ -453,9 +453,9 @@ class Region:  # boxes of nodes, winners of maxima, inequalities: a sum of (node
                     for part, ins, weights in ((parts[p], *rest) for p, *rest in n.sums[c]):
                         for i, w in zip(ins, weights, strict=True): part[i] += x * w
             for p, part in parts.items():
-                if n.denominator > 1:  # rounding down takes less than one from a coefficient, times its cell
-                    total += sum(z.some(x) * v for v, x in zip(self.lo[p], part, strict=True) if x and v < 0)
-                    part = [x and z.floor(x, n.denominator) for x in part]
+                if (d := n.denominator) > 1:  # rounding down takes less than one from a coefficient, times its cell
+                    was, part = part, [x and z.floor(x, d) for x in part]
+                    total += sum(z.some(x - q * d) * v for v, x, q in zip(self.lo[p], was, part) if x and v < 0)
                 a[p] = list(map(add, a[p], part)) if p in a else part
                 self.spend(len(part), *((min(a[p], default=0), max(a[p], default=0)) if z is ONE else ()))
         return total

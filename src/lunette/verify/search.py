@@ -33,8 +33,8 @@ class Tree:
     children: list[Tree] = field(default_factory=list)
     last: bool = False
     """Whether nothing can be decided in it any more, and its lines were improved at length."""
-    proof: Any = None
-    """What the checker accepts for a part that is not split."""
+    proofs: dict[int, Any] = field(default_factory=dict)
+    """What the checker accepts for a part that is not split, by the bits that it computes with."""
 
     @property
     def leaves(self) -> list[Tree]:
