@@ -51,7 +51,7 @@ def judged(
 ) -> str:
     """The status of row . y relation t, which is never the wrong one, and comes with what it takes."""
     p = ln.Property.linear(row, relation, t)
-    graph, v = asked(layers, box, p, timeout=10.0 if clear else 1.5)
+    graph, v = asked(layers, box, p, timeout=600.0 if clear else 1.5)
     assert v.status != ("disproved" if truth else "proved"), (row, relation, t)
     if v.status == "proved":
         certified(graph, v, box, p)
@@ -90,6 +90,35 @@ def test_random_networks_against_all_their_linear_pieces(part: int) -> None:
         status = judged(layers, box, row, relation, t, truth, clear)
         missed += clear and status == "unknown"
     assert missed == 0
+
+
+@pytest.mark.parametrize("semantics", ["real", "float"])
+def test_thresholds_that_are_the_least_value(semantics: str) -> None:
+    """Nothing to spare: >= holds, > does not, and both are decided where the least value is at a corner of the box."""
+    corners = 0
+    for seed in range(1000, 1000 + RUNS // 2):
+        rng = np.random.default_rng(seed)
+        layers = random_layers(rng, coarse=True)
+        centre, radius = rng.integers(-8, 9, (1, 2)) / 8, float(rng.choice([0.125, 0.5, 1.0]))
+        box = ln.Interval((centre - radius).astype(np.float32), (centre + radius).astype(np.float32))
+        row = [[1, 0], [1, -1], [0, -1]][seed % 3]
+        exact, point = least(layers, box.lo[0].tolist(), box.hi[0].tolist(), row)
+        if any(float(c) not in ends for c, *ends in zip(point, box.lo[0], box.hi[0], strict=True)):
+            continue
+        corners += 1
+        if semantics == "real":
+            assert judged(layers, box, row, ">=", exact, True) == "proved"
+            assert judged(layers, box, row, ">", exact, False) == "disproved"
+            continue
+        for relation in (">=", ">"):  # what is computed at a corner is exact, elsewhere it may round to less
+            p = ln.Property.linear(row, relation, exact)
+            graph, v = asked(layers, box, p, semantics="float", method="auto" if relation == ">" else "crown")
+            assert v.status == "disproved" or relation == ">="
+            if v.status == "proved":
+                certified(graph, v, box, p)
+            if v.status == "disproved":
+                assert p.holds(ln.Program(graph)(v.counterexample)) is False
+    assert corners > RUNS // 4
 
 
 def test_conjunctions_and_disjunctions_of_random_networks() -> None:

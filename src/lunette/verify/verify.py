@@ -27,7 +27,7 @@ from lunette.certificate.format import BITS
 from lunette.errors import ArgumentError, DTypeError, error_context, refuses, shown
 from lunette.graph.graph import Graph
 from lunette.graph.program import Program
-from lunette.number import Interval
+from lunette.number import Array, Interval
 from lunette.ops.unary import Relu
 from lunette.relax.bounds import Answer
 from lunette.relax.floats import Floats
@@ -311,7 +311,7 @@ class _Asked:
 
     @staticmethod
     def _slack(room: Room, net: Answer) -> tuple[Array, Array]:
-        """What is near, and the slack: of strict conditions, a least value that is the threshold is a proof, if exact."""
+        """What is near, and the slack: of strict conditions only, for which the least value may be the threshold."""
         box = net.of_rows(room.rows, net.graph.outputs[0])
         strict = [d.strict for c in room.cases for d in c.conditions]
         size = np.maximum(np.maximum(np.abs(box.lo), np.abs(box.hi)), np.abs(room.thresholds))
