@@ -7,6 +7,8 @@ import gc
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -287,6 +289,35 @@ def test_time_limits_hold(seconds: float) -> None:
     assert v.status == "unknown"
     assert "time" in v.reason
     assert v.certificate is None
+
+
+GROWTH = """
+import resource, sys
+import numpy as np
+import lunette as ln
+
+rng = np.random.default_rng(3)
+a, b, c = (rng.normal(size=s).astype(np.float32) / 50 for s in ((4000, 20), (500, 4000), (1, 500)))
+x = rng.normal(size=(1, 20)).astype(np.float32)
+graph = ln.trace(lambda x: ln.linear(ln.relu(ln.linear(ln.relu(ln.linear(x, a)), b)), c), x)
+box = ln.Interval(x - np.float32(1), x + np.float32(1))
+least = ln.verify(graph, box, ln.Property.linear([1], ">", -1e6), method="attack").found - 1e6
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+v = ln.verify(graph, box, ln.Property.linear([1], ">", least - 1e-3), method="crown", memory=int(sys.argv[1]))
+assert v.status == "unknown" and v.phases["crown"] > 0, v
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, maxrss has other units")
+def test_memory_stays_within_the_limit() -> None:
+    """Of all that there is beside the network itself; without a limit, walks of many rows take more."""
+    limits = (32 << 20, 1 << 30)
+    least, most = (
+        int(subprocess.run([sys.executable, "-c", GROWTH, str(n)], check=True, capture_output=True).stdout) << 10
+        for n in limits
+    )
+    assert least < limits[0] < most < limits[1]
 
 
 def test_an_alarm_that_would_be_lost_rings_again() -> None:

@@ -249,7 +249,7 @@ def _table(found: Sequence[dict[str, Any]]) -> None:
     table = Table("network", "property", "status", "seconds", "reason")
     for r in found:
         names = [Path(r[k]).name for k in ("net", "spec")]
-        table.add_row(*names, r["status"], f"{r['seconds']:.2f}", r["reason"][:60])
+        table.add_row(*names, r["status"], f"{r['seconds']:.2f}", r["reason"])
     wide = out if out.is_terminal else Console(width=160)
     wide.print(table)
     wide.print(_counts(found) or "no instances", highlight=False)

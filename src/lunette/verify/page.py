@@ -33,7 +33,7 @@ def to_html(v: Any, network: str = "", property: Any = None, centre: Any = None)
         ("proven margin", _number(v.bound)),
         ("least margin found", _number(v.found)),
         ("seconds", f"{v.seconds:.2f}"),
-        ("leaves", str(v.leaves or 1)),
+        *([("parts of the box", str(v.leaves))] if v.leaves else []),
     ]
     name = getattr(property, "name", "")
     words = f"{v.reason}. {'; '.join(v.notes)}".strip()
@@ -54,7 +54,8 @@ def to_html(v: Any, network: str = "", property: Any = None, centre: Any = None)
 
 _MARGINS = (
     "Each case would violate the property. Its margin is the value of its condition less its threshold: the bar goes "
-    "from what is proven to what an attack found, and the mark is zero. A case is refuted if its bar is right of it."
+    "from what is proven to what an attack found, and the mark is zero. A case is refuted if its bar is right of it; or "
+    "from it on, where the case says <."
 )
 _INPUT = "The centre of the box; the counterexample, if there is one; and their difference, magnified to its own range."
 _TREE = "How the box was split: a circle for every part, refuted or still open; those above were split."
@@ -196,7 +197,7 @@ def many_to_html(found: Sequence[dict[str, Any]]) -> str:
             f'<span class="verdict {r["status"]}">{r["status"]}</span>',
             f"{r['seconds']:.2f}",
             _cell(r.get("bound")),
-            escape(r["reason"][:120]),
+            escape(r["reason"]),
         ]
         for r in found
     ]
