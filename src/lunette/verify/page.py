@@ -54,8 +54,8 @@ def to_html(v: Any, network: str = "", property: Any = None, centre: Any = None)
 
 _MARGINS = (
     "Each case would violate the property. Its margin is the value of its condition less its threshold: the bar goes "
-    "from what is proven to what an attack found, and the mark is zero. A case is refuted if its bar is right of it; or "
-    "from it on, where the case says <."
+    "from what is proven to what an attack found, and the mark is zero. A case is refuted if its bar is right of it, "
+    "or, where the case says <, begins there."
 )
 _INPUT = "The centre of the box; the counterexample, if there is one; and their difference, magnified to its own range."
 _TREE = "How the box was split: a circle for every part, refuted or still open; those above were split."
