@@ -106,7 +106,7 @@ def of_greatest(region: Any, n: Any, cell: int, forms: dict[int, list[Form]], ch
     below = least(one, unit, g, lows, tops, low, False)
     above = -least(one, -unit, [-s for s in g], lows, tops, low, True)
     some = [(s, *forms[p][i]) for s, (p, i) in zip(g, (taps[k] for k in live), strict=True)]
-    v = [2 * sum(s * own[k] for s, own, _ in some) for k in range(len(forms[taps[0][0]][0][0]))]
+    v: list[int] = [2 * sum(s * own[k] for s, own, _ in some) for k in range(len(forms[taps[0][0]][0][0]))]
     v[0] += below + above
-    e = 2 * sum(s * own for s, _, own in some) + above - below
+    e: int = 2 * sum(s * own for s, _, own in some) + above - below
     return [x >> UNIT + 1 for x in v], -(-e >> UNIT + 1) + len(v)
