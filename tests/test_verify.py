@@ -53,7 +53,7 @@ def judged(
 ) -> str:
     """The status of row . y relation t, which is never the wrong one, and comes with what it takes."""
     p = ln.Property.linear(row, relation, t)
-    graph, v = asked(layers, box, p, timeout=600.0 if clear else 1.5)
+    graph, v = asked(layers, box, p, timeout=600.0 if clear else 0.5)
     assert v.status != ("disproved" if truth else "proved"), (row, relation, t)
     if v.status == "proved":
         certified(graph, v, box, p)

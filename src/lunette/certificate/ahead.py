@@ -98,7 +98,8 @@ def of_greatest(region: Any, n: Any, cell: int, forms: dict[int, list[Form]], ch
     live = [k for k, (_, hi) in enumerate(ends) if hi > low]
     if winner is not None or (len(live) == 1 and ends[live[0]][0] == low):
         p, i = taps[live[0] if winner is None else winner]
-        return forms[p][i]
+        that: Form = forms[p][i]
+        return that
     lows, tops = ([ends[k][side] for k in live] for side in (0, 1))
     one, unit, least = check["ONE"], 1 << UNIT, check["least_of_max"]
     g = check["slopes"](lows, tops, low, False) if live else []

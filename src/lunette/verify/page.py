@@ -263,9 +263,9 @@ def _plot(found: Sequence[Any]) -> str:
     up = "L".join(f"{x(r):.1f} {y(a):.1f}" for r, _, a in points)
     back = "L".join(f"{x(r):.1f} {y(c):.1f}" for r, c, _ in reversed(points))
     parts.append(f'<path d="M{up}L{back}Z" style="fill:var(--amber);opacity:.18"/>')
-    for at, colour in ((1, "--teal"), (2, "--red")):
+    for at, colour, wide in ((2, "--red", 6), (1, "--teal", 2.4)):  # where both are one, both are seen
         way = "L".join(f"{x(p[0]):.1f} {y(p[at]):.1f}" for p in points)
-        parts.append(f'<path d="M{way}" style="fill:none;stroke:var({colour});stroke-width:2.4"/>')
+        parts.append(f'<path d="M{way}" style="fill:none;stroke:var({colour});stroke-width:{wide}"/>')
     parts.append(f'<text x="{width - right}" y="14" text-anchor="end" style="fill:var(--red)">attacked</text>')
     parts.append(f'<text x="{width - right - 70}" y="14" text-anchor="end" style="fill:var(--teal)">certified</text>')
     return "".join([*parts, "</svg>"])
