@@ -254,8 +254,27 @@ class _Room:
         if self.net.graph.nodes[k].inputs[0] in self.net.fused:
             source = graph.nodes[source or 0].inputs[0]
         found, nodes = net.arrays[source or 0].taps, net.nodes
-        inner = {p for p, _ in found if p not in nodes[place].sources and nodes[p].taps}  # relus that are part of it
+        inner = self._inner(place, found)
         return [next((t for t in nodes[p].taps[i] if t[0] != ZERO), (p, i)) if p in inner else (p, i) for p, i in found]
+
+    def _inner(self, place: int, read: Sequence[Tap]) -> set[int]:
+        """Relus that the checker has as a part of a maximum that reads them."""
+        nodes = self.certifier.net.nodes
+        return {p for p, _ in read if p not in nodes[place].sources and nodes[p].taps}
+
+    def _through(self, k: int, walks: Walks) -> list[Array]:
+        """Of every cell that a step reads, the slopes below and above of a relu that the checker has as part of it."""
+        place = self.places[k]
+        read = self.certifier.net.arrays[self.certifier.graph.nodes[place // 4].inputs[0] or 0].taps
+        relus, found = {at: r for r, at in self.places.items()}, [np.ones(len(read)), np.ones(len(read))]
+        if self.net.graph.nodes[k].inputs[0] in self.net.fused:
+            return found
+        for p in self._inner(place, read):
+            cells, own = np.array([(c, i) for c, (q, i) in enumerate(read) if q == p]).T
+            lines = walks.relaxed[relus[p]].lines
+            for v, line in zip(found, (lines.low, lines.high), strict=True):
+                v[cells] = line[0][0].reshape(-1)[own]
+        return found
 
     def _read(self, k: int) -> tuple[int, ...]:
         """What the step of a node reads."""
@@ -307,15 +326,13 @@ class _Room:
             a = walks.dual.coefficients.get(k)
             if a is None or k not in self.places or len(s.relaxation.taps) != 1:
                 continue
-            if self.net.graph.nodes[s.sources[0]].kind is Relu:  # which the checker has as one with its reader
-                continue
-            part = self._slopes_of(k, s, a, s.gathered([values[i] for i in s.sources])[0], skip)
+            part = self._slopes_of(k, s, a, s.gathered([values[i] for i in s.sources])[0], skip, walks)
             if part:
                 found[self.places[k]] = part
         return found
 
     def _slopes_of(
-        self, k: int, s: Relaxed, a: Array, read: Array, skip: Mapping[tuple[int, int], Any]
+        self, k: int, s: Relaxed, a: Array, read: Array, skip: Mapping[tuple[int, int], Any], walks: Walks
     ) -> dict[int, list[int]]:
         """Multiples of 1/SLOPES. Of lines above a kink, on the side that loses nothing where the bound is attained."""
         r, flat = s.relaxation, a.reshape(-1)
@@ -331,7 +348,8 @@ class _Room:
         if not isinstance(r, Greatest):
             return {}
         source, index = self._source(k), self._cells(s)
-        many = np.where(flat > 0, low, high)
+        below, above = (np.where(index >= 0, v[index], 0.0) for v in self._through(k, walks))
+        many = np.where(flat > 0, low * below, high * above)
         taps = self.certifier.net.nodes[self.places[k]].taps
         found = {}
         for c in np.flatnonzero(flat != 0):
