@@ -104,8 +104,8 @@ class Search:
         plans = self._plans(taken)
         children: list[Tree] = []
         for t, plan in zip(taken, plans, strict=True):
-            if t.refused:
-                plan = self.walks.within(t.leaf.cuts).undecided(t.leaf) or plan
+            if plan is None and t.refused and t.leaf.parameters:  # else better lines may do
+                plan = self.walks.within(t.leaf.cuts).undecided(t.leaf)
             if plan is None:
                 if not t.last:  # then better lines have to do
                     t.last = True

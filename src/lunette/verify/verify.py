@@ -312,10 +312,12 @@ class _Asked:
     @staticmethod
     def _slack(room: Room, net: Answer) -> tuple[Array, Array]:
         """What is near, and the slack: of strict conditions only, for which the least value may be the threshold."""
-        box = net.of_rows(room.rows, net.graph.outputs[0])
+        out = net.graph.nodes[net.graph.outputs[0]]
+        ends = [net.boxes[i] for i in (net.graph.outputs[0], *(i for i in out.inputs if i is not None))]
+        most = max((float(np.abs(e).max(initial=0.0)) for b in ends for e in (b.lo, b.hi)), default=0.0)
         strict = [d.strict for c in room.cases for d in c.conditions]
-        size = np.maximum(np.maximum(np.abs(box.lo), np.abs(box.hi)), np.abs(room.thresholds))
-        near = np.where(np.isfinite(size), NOTHING_TO_SPARE * size, 0.0)
+        size = np.maximum(np.abs(room.rows).sum(1) * most, np.abs(room.thresholds))
+        near = np.where(np.isfinite(size), NOTHING_TO_SPARE * (size + np.finfo(float).tiny), 0.0)
         return near, np.where(strict, near, 0.0)
 
     def _lines(self, p: _Proofs) -> None:
