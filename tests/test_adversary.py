@@ -23,6 +23,7 @@ from flint import arb, ctx
 import lunette as ln
 from effort import LONG
 from lunette.certificate import check as checker
+from lunette.certificate.ahead import MOST, moving
 from lunette.certificate.produce import network_of
 from test_balls import ball
 from test_checker import every_value
@@ -270,9 +271,14 @@ class Adversary:
             if region.empty:
                 break
             at = int(self.rng.choice(list(self.net.nodes)))
-            if self.rng.random() < 0.5:
+            kind = self.rng.random()
+            if kind < 0.4:
                 region.forward(at)
                 found.append([at])
+                continue
+            if kind < 0.7 and len(moving(region)) <= MOST:
+                region.lines(at)
+                found.append([at, 0])
                 continue
             cells = [sorted(c for c in range(self.net.nodes[at].size) if self.rng.random() < 0.7) for _ in range(2)]
             region.tighten(at, cells)

@@ -288,6 +288,33 @@ def test_the_checker_tells_what_it_misses(tmp_path: Path) -> None:
     assert "GRAPH CERTIFICATE [SPEC [real|float]]" in done.stderr
 
 
+def test_lines_of_few_inputs_need_the_file_that_has_them(tmp_path: Path) -> None:
+    """They prove more than walks alone, from a file that check.py names if it is missing."""
+    rng = np.random.default_rng(2)
+    w = [rng.normal(size=s).astype(np.float32) for s in ((3, 30), (30, 30), (30, 30), (30, 1))]
+    graph = ln.trace(lambda x: ln.relu(ln.relu(ln.relu(x @ w[0]) @ w[1]) @ w[2]) @ w[3], np.zeros((1, 3), np.float32))
+    box = ln.Interval(np.full((1, 3), -0.1, np.float32), np.full((1, 3), 0.1, np.float32))
+    certificate = ln.bounds(graph, box).certificate()
+    steps = json.loads(certificate.data)["cases"][0]["tree"][0][0]
+    assert steps[0][1:] == [0] and len(steps) > 1
+    assert ln.check(graph, certificate, box=box).ok
+    plain = json.loads(certificate.data)
+    del plain["cases"][0]["tree"][0][0][0]
+    with pytest.raises(checker.Refused, match="a better proof"):
+        checker.check(network_of(graph), json.dumps(plain).encode())
+    for wrong in (1, "", [0], None, 0.5):
+        plain["cases"][0]["tree"][0][0] = [[steps[0][0], wrong]]
+        assert not ln.check(graph, ln.Certificate(json.dumps(plain).encode()), box=box).ok
+    graph.save(tmp_path / "net.json")
+    certificate.save(tmp_path / "certificate")
+    (tmp_path / "check.py").write_bytes(CHECKER.read_bytes())
+    command = [sys.executable, "-I", "check.py", "net.json", "certificate"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60).stdout
+    assert "needs ahead.py beside check.py, of the same release, for lines" in told
+    (tmp_path / "ahead.py").write_bytes(CHECKER.with_name("ahead.py").read_bytes())
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60).returncode == 3
+
+
 def test_the_command(tmp_path: Path) -> None:
     graph, box = tiny(1)
     graph.save(tmp_path / "net.json")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
+from operator import sub
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,47 @@ def test_walks_are_below_all_values(bits: int) -> None:
             assert all(Fraction(lo, one) <= v <= Fraction(hi, one) for lo, v, hi in ends)
 
 
+@pytest.mark.parametrize("bits", [1, 3, 40])
+def test_lines_from_the_inputs_on_hold_every_point(bits: int) -> None:
+    """Of the whole box and of parts of it, on any grid; they are smaller than boxes by intervals."""
+    net, box = bent()
+    whole, plain, last = (*(checker.Region(net, box, bits, False) for _ in range(2)), max(net.nodes))
+    whole.lines(last)
+    splits: list[Any] = [(net.inputs[0].at, 0, Fraction(1, 3))]
+    splits += [(n.at, c, None) for n in net.nodes.values() if n.taps for c in range(n.size)]
+    splits += [(n.at, 0, Fraction(-1, 7)) for n in net.nodes.values() if n.sums]
+    parts = [whole, *(plain.where(*part) for split in splits for part in plain.parts(*split))]
+    for region, x in product(parts, points_of(box[0], 12)):
+        if region is not whole and not region.empty:
+            region.lines(last)
+        known = every_value(net, [x])
+        sums = [sum(s * known[p][i] for p, i, s in terms) + Fraction(n, 1 << bits) for terms, n in region.spaces]
+        if all(v >= 0 for v in sums):
+            for p, values in known.items():
+                ends = zip(region.lo[p], values, region.hi[p], strict=True)
+                assert all(lo <= v * (1 << bits) <= hi for lo, v, hi in ends)
+    if bits == 40:
+        widths = [sum(map(sub, r.hi[n.at], r.lo[n.at])) for r in (whole, plain) for n in net.nodes.values() if n.sums]
+        assert sum(widths[: len(widths) // 2]) < sum(widths[len(widths) // 2 :])
+
+
+def test_lines_are_tight_where_intervals_are_not() -> None:
+    """relu(x + 2) - x is 2 where x + 2 > 0; of more cells than forms have, they are refused."""
+
+    def f(x: Any) -> Any:
+        return ln.relu(x + 2) - x
+
+    net = network_of(ln.trace(f, np.zeros((1, 3), np.float32)))
+    region = checker.Region(net, [[(Fraction(-1), Fraction(1))] * 3], 20, False)
+    assert (region.lo[net.out[0][0]], region.hi[net.out[0][0]]) == ([0] * 3, [4 << 20] * 3)
+    region.lines(net.out[0][0])
+    assert region.lo[net.out[0][0]] == region.hi[net.out[0][0]] == [2 << 20] * 3
+    net = network_of(ln.trace(f, np.zeros((1, 65), np.float32)))
+    region = checker.Region(net, [[(Fraction(-1), Fraction(1))] * 65], 20, False)
+    with pytest.raises(checker.Refused, match="at most 64 cells"):
+        region.lines(net.out[0][0])
+
+
 @pytest.mark.parametrize("bits", [1, 40])
 def test_parts_of_a_split_hold_every_point(bits: int) -> None:
     """Each point is in one of them at least, and whatever satisfies the inequalities of a part is in its boxes."""
@@ -192,7 +234,7 @@ def test_parts_of_a_split_hold_every_point(bits: int) -> None:
 
 
 def test_the_files_are_short_and_import_the_standard_library_and_flint_only() -> None:
-    for name, most in (("check.py", 600), ("vnnlib.py", 110), ("balls.py", 250), ("slots.py", 200)):
+    for name, most in (("check.py", 600), ("vnnlib.py", 110), ("balls.py", 250), ("slots.py", 200), ("ahead.py", 120)):
         text = Path(checker.__file__).with_name(name).read_text()
         assert len(text.splitlines()) < most
         for node in ast.walk(ast.parse(text)):

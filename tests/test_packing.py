@@ -85,7 +85,8 @@ def walk(region: Region, a: dict[int, list[int]], own: Any, stop: bool = False) 
                         parts[p][i] += x * w
         for p, part in parts.items():
             if n.denominator > 1:
-                total += sum(least for least, x in zip(region.lo[p], part, strict=True) if x and least < 0)
+                lost = [bool(x % n.denominator) for x in part]
+                total += sum(least for least, x in zip(region.lo[p], lost, strict=True) if x and least < 0)
                 part = [x // n.denominator for x in part]
             a[p] = list(map(add, a[p], part)) if p in a else part
     return total

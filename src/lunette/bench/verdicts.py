@@ -1,7 +1,9 @@
 """`make verify-bench`: verdicts about published networks and properties, as a table.
 
 The folder of networks and properties is that of LUNETTE_VERIFY_DATA; nothing of it is part of the project. Every
-certificate is checked with `ln.check` against the property it was asked for, after the verdict, and timed apart.
+certificate is checked with `ln.check` against the property it was asked for, after the verdict, and timed apart. With
+`--attack STEPS`, what was not disproved is attacked by other means, so many steps for each way to violate it: a
+violation that this finds, and `ln.verify` did not, is a loss; one of what was proved would be an alarm.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import lunette as ln
 from lunette.onnx.command import read_network
+from lunette.verify import exact
+from lunette.verify.question import rooms_of
 
 FOLDERS = {
     "verivital": "vnncomp2021_verivital",
@@ -55,6 +60,10 @@ class Line:
     """Bytes."""
     checked: str
     check_seconds: float
+    attacked: float | None = None
+    """The least margin that an attack of its own found; None where there was none."""
+    violation: str = ""
+    """How a violation that it found was evaluated."""
 
 
 def pairs(root: Path, name: str) -> Iterator[tuple[Path, Path, float]]:
@@ -77,7 +86,40 @@ def pairs(root: Path, name: str) -> Iterator[tuple[Path, Path, float]]:
             yield (fitting or nets)[-1], path, 300.0
 
 
-def measure(root: Path, name: str, most: float, patterns: list[str]) -> Iterator[Line]:
+RESTARTS: Final = 10
+
+
+def attack(graph: ln.Graph, property: ln.Property, steps: int) -> tuple[float, str]:
+    """Projected descent with momentum, so many steps for each case, from the centre and from random points.
+
+    Nothing of the attack of `ln.verify` is used but its boxes, and its exact evaluation of what comes out.
+    """
+    program, rng, least = ln.Program(graph), np.random.default_rng(2026), np.inf
+    for room in rooms_of(graph, None, property):
+        if room.floats is None:
+            continue
+        lo, hi = room.floats
+        for case, places in zip(room.cases, room.places, strict=True):
+            for restart in range(RESTARTS):
+                share = [np.full(a.shape, 0.5) if not restart else rng.random(a.shape) for a in lo]
+                x = [a + (b - a) * s.astype(a.dtype) for a, b, s in zip(lo, hi, share, strict=True)]
+                speed = [np.zeros(a.shape) for a in lo]
+                for k in range(steps // RESTARTS):
+                    y, pullback = program.vjp(*x)
+                    own = room.rows[places] @ np.asarray(y, np.float64).reshape(-1) - room.thresholds[places]
+                    worst = int(np.argmax(own))
+                    least = min(least, float(own[worst]))
+                    if own[worst] <= 0 and (found := exact.met(graph, x, [case]))[0] is not None:
+                        return least, found[1]
+                    g = pullback(room.rows[places][worst].reshape(np.shape(y)).astype(lo[0].dtype))
+                    speed = [0.75 * v + d / (np.abs(d).mean() + 1e-30) for v, d in zip(speed, g, strict=True)]
+                    rate = 0.2 * (1 - k * RESTARTS / steps)
+                    moved = zip(x, speed, lo, hi, strict=True)
+                    x = [np.clip(v - rate * (b - a) * np.sign(s), a, b).astype(a.dtype) for v, s, a, b in moved]
+    return least, ""
+
+
+def measure(root: Path, name: str, most: float, patterns: list[str], steps: int = 0) -> Iterator[Line]:
     """The verdicts of a set; `most` limits the seconds of each."""
     graphs: dict[Path, Any] = {}
     for net, spec, limit in pairs(root, name):
@@ -100,15 +142,16 @@ def measure(root: Path, name: str, most: float, patterns: list[str]) -> Iterator
         spent = time.process_time() - begin
         size = len(v.certificate.data) if v.certificate is not None else 0
         facts = (v.status, v.reason, v.seconds, used, v.bound, v.found, v.leaves, size, checked, spent)
-        yield Line(name, net.stem, own, *facts)
+        further = attack(graph, property, steps) if steps and v.status != "disproved" else (None, "")
+        yield Line(name, net.stem, own, *facts, *further)
 
 
 def main(words: list[str]) -> None:
-    """Sets (all if none), --most SECONDS, --only TEXT, --json FILE."""
+    """Sets (all if none), --most SECONDS, --only TEXT, --attack STEPS, --json FILE."""
     root = os.getenv("LUNETTE_VERIFY_DATA", "")
     if not root or not Path(root).is_dir():
         raise SystemExit("set LUNETTE_VERIFY_DATA to the folder of networks and properties")
-    options: dict[str, list[str]] = {"--most": [], "--only": [], "--json": []}
+    options: dict[str, list[str]] = {"--most": [], "--only": [], "--attack": [], "--json": []}
     sets: list[str] = []
     rest = iter(words)
     for w in rest:
@@ -117,7 +160,7 @@ def main(words: list[str]) -> None:
     out = Console(width=170)
     lines: list[Line] = []
     for name in sets or list(FOLDERS):
-        for line in measure(Path(root), name, most, options["--only"]):
+        for line in measure(Path(root), name, most, options["--only"], int((options["--attack"] or ["0"])[0])):
             lines.append(line)
             out.print(f"{line.set} {line.net[:24]} {line.spec[:44]}: {line.status}, {line.reason}", highlight=False)
             if options["--json"]:
@@ -133,11 +176,12 @@ def main(words: list[str]) -> None:
 def as_table(lines: list[Line]) -> Table:
     """All of it but the reasons."""
     head = ("network", "property", "verdict", "seconds", "cpu s", "proven", "found", "leaves", "KB", "check", "check s")
-    table = Table(*head)
+    table = Table(*head, "attacked")
     for x in lines:
         times = (f"{x.seconds:.2f}", f"{x.processor:.2f}", f"{x.bound:.4g}", f"{x.found:.4g}", str(x.leaves))
         after = (f"{x.certificate / 1000:.0f}", x.checked, f"{x.check_seconds:.1f}")
-        table.add_row(x.net[:20], x.spec[:40], x.status, *times, *after)
+        attacked = "" if x.attacked is None else f"{x.attacked:.4g}" + (" VIOLATED" if x.violation else "")
+        table.add_row(x.net[:20], x.spec[:40], x.status, *times, *after, attacked)
     return table
 
 

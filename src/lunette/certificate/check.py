@@ -3,8 +3,8 @@
     python -I check.py GRAPH CERTIFICATE [SPEC [real|float]]
 
 GRAPH is a file of lunette's Graph.save, its constants beside it; SPEC is a VNNLIB file. Beside this one, vnnlib.py has
-SPEC, balls.py exp, log and roots, and slots.py, if it is there, walks of many rows at once. Exit status 0: no input
-satisfies SPEC; 1: refused; 3: a statement was proven.
+SPEC, balls.py exp, log and roots, ahead.py lines from the inputs on, and slots.py, if it is there, walks of many rows
+at once. Exit status 0: no input satisfies SPEC; 1: refused; 3: a statement was proven.
 
 All numbers are integers: the end n of a box and the coefficient n of a cell mean n/2^bits, a total n means n/4^bits.
 What is rounded is rounded towards the weaker statement. For coefficients a_k of the nodes h_k, from a row c at the
@@ -17,13 +17,12 @@ the g of maxima as it likes: bad ones prove less, never what is false.
 """
 
 # fmt: off
-# ruff: noqa: E401, E701, I001, UP014
+# ruff: noqa: B905, E401, E701, I001, UP014
 from __future__ import annotations
-import ast, hashlib, json, re, runpy, struct, sys, zipfile
+import ast, functools, hashlib, json, re, runpy, struct, sys, zipfile
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from itertools import chain, product
 from math import lcm, prod
 from operator import add, floordiv, mul, sub
@@ -104,7 +103,7 @@ def flat(lists: Any, shape: Shape) -> list[Any]:  # the cells at all choices of 
 def windows(axes: list[Any], space: Shape) -> list[Any]:  # all axes together, with flat cells
     need(prod(sum(len(w) + 1 for w in axis) for axis in axes) <= MOST, "windows of a possible size")
     return [flat(lists, space) for lists in product(*axes)]
-@cache
+@functools.cache
 def beside(name: str, what: str) -> dict[str, Any]:  # what a file in the folder of this one defines
     need((path := Path(__file__).with_name(name)).exists(), f"{name} beside check.py, of the same release, for {what}")
     return runpy.run_path(str(path))
@@ -454,9 +453,9 @@ class Region:  # boxes of nodes, winners of maxima, inequalities: a sum of (node
                     for part, ins, weights in ((parts[p], *rest) for p, *rest in n.sums[c]):
                         for i, w in zip(ins, weights, strict=True): part[i] += x * w
             for p, part in parts.items():
-                if n.denominator > 1:  # rounding down takes less than one from a coefficient, times its cell
-                    total += sum(z.some(x) * v for v, x in zip(self.lo[p], part, strict=True) if x and v < 0)
-                    part = [x and z.floor(x, n.denominator) for x in part]
+                if (d := n.denominator) > 1:  # rounding down takes less than one from a coefficient, times its cell
+                    was, part = part, [x and z.floor(x, d) for x in part]
+                    total += sum(z.some(x - q * d) * v for v, x, q in zip(self.lo[p], was, part) if x and v < 0)
                 a[p] = list(map(add, a[p], part)) if p in a else part
                 self.spend(len(part), *((min(a[p], default=0), max(a[p], default=0)) if z is ONE else ()))
         return total
@@ -490,6 +489,7 @@ class Region:  # boxes of nodes, winners of maxima, inequalities: a sum of (node
             for (sign, c), total in zip(some, z.values(self.walk({at: start}, {}, False, z)), strict=True):
                 ends[sign < 0][c] = sign * (total >> self.bits)
         self.meet(at, *ends)
+    def lines(self, last: int) -> None: beside("ahead.py", "lines")["lines"](self, last, globals())  # better boxes
     def excess(self, claim: Any, factors: Any, betas: Any, own: Any, stop: Any = False) -> Fraction:  # see excludes
         row, total = defaultdict[int, Fraction](Fraction), 0
         places = chain(self.net.out, *(terms for terms, _ in self.spaces))
@@ -548,8 +548,8 @@ def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:  # cases where no
             region, left, place = parent.where(*part), {*before}, f"branch {n} of case {k}"
             region.spend(len(left) + len(net.nodes) * (1 + len(steps)))
             for at, *sides in steps:
-                sides = [marked(side, len(region.lo[at])) for side in sides]
-                region.empty or (region.tighten(at, sides) if sides else region.later(at))
+                ends = [marked(side, len(region.lo[at])) for side in sides if sides != [0]]
+                region.empty or (region.tighten(at, ends) if ends else region.lines(at) if sides else region.later(at))
             region.empty or region.forward()
             for which, stop, *both, chosen in proofs:
                 (factors, betas), own = [[number(v) for v in some] for some in both], dict[Tap, list[int]]()
@@ -575,7 +575,7 @@ def check(net: Network, data: bytes) -> list[tuple[Any, Any]]:  # cases where no
 def load(path: str) -> Network:  # a graph that Graph.save wrote
     content = parsed(contents(path))
     need(content["format"] == "lunette-graph" and content["version"] == 1, "a graph that lunette saved")
-    archive = cache(lambda: zipfile.ZipFile(path + ".npz"))  # which there is only if a constant is long
+    archive = functools.cache(lambda: zipfile.ZipFile(path + ".npz"))  # which there is only if a constant is long
     def constant(name: str, dtype: str, shape: Shape) -> bytes:
         info = archive().getinfo(name + ".npy")
         need(info.file_size < 8 * prod(shape) + (1 << 16) and info.compress_type in (0, 8), f"the size of {name}")

@@ -57,6 +57,13 @@ class Tighten:
 
 
 @dataclass(frozen=True, slots=True)
+class Lines:
+    """Smaller boxes of the nodes up to this one, by lines in the few cells of inputs that vary."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """Excludes a claim from a part of the box, by factors >= 0 of its inequalities and of those of the path."""
 
@@ -68,6 +75,9 @@ class Proof:
     """By node and cell of a maximum: one for every tap but zero, in units of 1/SLOPES; others are the checker's own."""
     by_box: bool = False
     """By the box of the output alone, without a walk back."""
+
+
+Step = Forward | Tighten | Lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,7 @@ class Winner:
 class Branch:
     """A part of the box: steps, then proofs, which hold for all parts of it, then a split if claims are still open."""
 
-    steps: Sequence[Forward | Tighten] = ()
+    steps: Sequence[Step] = ()
     proofs: Sequence[Proof] = ()
     split: Cut | Sum | Winner | None = None
     parts: Sequence[Branch] = ()
@@ -156,7 +166,11 @@ def _inequality(i: Inequality) -> list[Any]:
 
 def _branch(net: Network, branch: Branch) -> list[Any]:
     steps = [
-        [s.node, _map(s.low, net, s.node), _map(s.high, net, s.node)] if isinstance(s, Tighten) else [s.node]
+        [s.node, _map(s.low, net, s.node), _map(s.high, net, s.node)]
+        if isinstance(s, Tighten)
+        else [s.node, 0]
+        if isinstance(s, Lines)
+        else [s.node]
         for s in branch.steps
     ]
     proofs = [

@@ -11,13 +11,13 @@ from fractions import Fraction
 from math import inf, nextafter
 from typing import Any
 
+from lunette.certificate.ahead import MOST, moving
 from lunette.certificate.check import ZERO, Network, Node, Region
-from lunette.certificate.format import BITS, Box, Branch, Case, Forward, Inequality, Proof, Tighten
+from lunette.certificate.format import BITS, Box, Branch, Case, Forward, Inequality, Lines, Proof, Step, Tighten
 from lunette.graph.graph import Graph
 from lunette.graph.text import named_constants, write
 from lunette.number import Array
 
-Step = Forward | Tighten
 Slopes = Mapping[int, Mapping[int, Sequence[int]]]
 
 
@@ -42,9 +42,19 @@ def region_of(net: Network, boxes: Sequence[Box], semantics: str = "real", bits:
     return Region(net, exact, bits, semantics == "float")
 
 
+def lined(region: Region) -> list[Step]:
+    """Lines in the cells of inputs, where few of these vary, and more cells than lines have numbers ask for walks."""
+    many, last = len(moving(region)), max(region.net.nodes)
+    asking = {(p, c) for n in region.net.nodes.values() for p, cells in _open(region, n).items() for c in cells}
+    if many > MOST or sum(not _is_exact(region.net, region.net.nodes[p]) for p, _ in asking) <= 2 + many:
+        return []
+    region.lines(last)
+    return [Lines(last)]
+
+
 def tightened(region: Region) -> list[Step]:
     """Tighten what maxima depend on, from the inputs on, as lunette.relax does; the steps that were taken."""
-    net, steps, done = region.net, list[Step](), dict[int, set[int]]()
+    net, steps, done = region.net, lined(region), dict[int, set[int]]()
     for n in net.nodes.values():
         region.forward(last=n.at - 1)
         for p, cells in sorted(_open(region, n).items()):

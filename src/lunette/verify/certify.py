@@ -20,6 +20,7 @@ from lunette.certificate import check
 from lunette.certificate.certificate import Certificate
 from lunette.certificate.check import ZERO, Refused, Region, Tap
 from lunette.certificate.format import (
+    BITS,
     SLOPES,
     Branch,
     Case,
@@ -32,7 +33,7 @@ from lunette.certificate.format import (
     most_splits,
     write,
 )
-from lunette.certificate.produce import box_of, network_of, of_all_taps, region_of, tightened
+from lunette.certificate.produce import box_of, lined, network_of, of_all_taps, region_of, tightened
 from lunette.certificate.slots import near
 from lunette.graph.graph import Graph
 from lunette.lines import Greatest, Kink
@@ -42,6 +43,7 @@ from lunette.ops.max_pool import MaxPool
 from lunette.ops.reduce import Max
 from lunette.ops.unary import Abs, LeakyRelu, Relu
 from lunette.relax.boxes import Boxes
+from lunette.relax.optimise import attained
 from lunette.relax.step import Relaxed
 from lunette.verify.joint import Groups, Joint, groups_of
 from lunette.verify.leaves import Leaf, Walks
@@ -85,15 +87,15 @@ def bends(graph: Any) -> list[int]:
 class Certifier:
     """Cases of a certificate about one graph."""
 
-    def __init__(self, graph: Graph, semantics: str, tick: Callable[[str, int, int], None]) -> None:
-        self.graph, self.semantics, self.tick = graph, semantics, tick
+    def __init__(self, graph: Graph, semantics: str, tick: Callable[[str, int, int], None], bits: int = BITS) -> None:
+        self.graph, self.semantics, self.tick, self.bits = graph, semantics, tick, bits
         self.rooms: dict[int, _Room] = {}
         """What is known of each box, so that nothing is proven twice."""
         try:
             self.net = _KNOWN.get(graph) or network_of(graph)
             _KNOWN[graph] = self.net
         except Refused as error:
-            why = f"bounds prove it, but the checker has no certificates of this network: it needs {error}"
+            why = f"bounds suggest it, but the checker has no certificates of this network: it needs {error}"
             raise Unproven(why) from None
 
     def places(self, net: Boxes) -> dict[int, int]:
@@ -144,7 +146,7 @@ class Certifier:
 
     def made(self, cases: Sequence[Case]) -> Certificate:
         """A certificate of these cases, which the checker has followed; Refused if there is more than it reads."""
-        data = write(self.net, cases, self.semantics, f"lunette {VERSION}, verify")
+        data = write(self.net, cases, self.semantics, f"lunette {VERSION}, verify", self.bits)
         try:
             check.cases_of(check.parsed(data))
         except ValueError:
@@ -188,15 +190,17 @@ class _Room:
     def root(self) -> Region:
         """The whole box, by intervals."""
         self.certifier.tick("certificate", 0, 1)
-        found = region_of(self.certifier.net, self.boxes, self.certifier.semantics)
+        found = region_of(self.certifier.net, self.boxes, self.certifier.semantics, self.certifier.bits)
         self.begun += found.work[0]
         return found
 
     @cached_property
     def tightened(self) -> tuple[list[Any], Region]:
         """The whole box, with the cells tightened that bounds in floats have tightened, by walks of the checker."""
-        region, steps = self.root.where([]), list[Any]()
+        region = self.root.where([])
         before = region.work[0]
+        self.certifier.tick("certificate: lines", 0, 1)
+        steps: list[Any] = [*lined(region)]
         relaxed = {k: s.relaxation for k, s in self.net.steps.items() if isinstance(s, Relaxed)}
         whole = any(isinstance(r, Greatest) for r in relaxed.values())  # who can win depends on both ends
         for at in sorted(self.net.tight):
@@ -250,8 +254,27 @@ class _Room:
         if self.net.graph.nodes[k].inputs[0] in self.net.fused:
             source = graph.nodes[source or 0].inputs[0]
         found, nodes = net.arrays[source or 0].taps, net.nodes
-        inner = {p for p, _ in found if p not in nodes[place].sources and nodes[p].taps}  # relus that are part of it
+        inner = self._inner(place, found)
         return [next((t for t in nodes[p].taps[i] if t[0] != ZERO), (p, i)) if p in inner else (p, i) for p, i in found]
+
+    def _inner(self, place: int, read: Sequence[Tap]) -> set[int]:
+        """Relus that the checker has as a part of a maximum that reads them."""
+        nodes = self.certifier.net.nodes
+        return {p for p, _ in read if p not in nodes[place].sources and nodes[p].taps}
+
+    def _through(self, k: int, walks: Walks) -> list[Array]:
+        """Of every cell that a step reads, the slopes below and above of a relu that the checker has as part of it."""
+        place = self.places[k]
+        read = self.certifier.net.arrays[self.certifier.graph.nodes[place // 4].inputs[0] or 0].taps
+        relus, found = {at: r for r, at in self.places.items()}, [np.ones(len(read)), np.ones(len(read))]
+        if self.net.graph.nodes[k].inputs[0] in self.net.fused:
+            return found
+        for p in self._inner(place, read):
+            cells, own = np.array([(c, i) for c, (q, i) in enumerate(read) if q == p]).T
+            lines = walks.relaxed[relus[p]].lines
+            for v, line in zip(found, (lines.low, lines.high), strict=True):
+                v[cells] = line[0][0].reshape(-1)[own]
+        return found
 
     def _read(self, k: int) -> tuple[int, ...]:
         """What the step of a node reads."""
@@ -298,32 +321,35 @@ class _Room:
             return {}
         walks = self.walks.within(leaf.cuts)
         walks.plain([leaf])
-        found = Slopes()
+        found, values = Slopes(), attained(walks.dual, walks.out, lambda *_: None)
         for k, s in walks.relaxed.items():
             a = walks.dual.coefficients.get(k)
             if a is None or k not in self.places or len(s.relaxation.taps) != 1:
                 continue
-            if self.net.graph.nodes[s.sources[0]].kind is Relu:  # which the checker has as one with its reader
-                continue
-            part = self._slopes_of(k, s, a, skip)
+            part = self._slopes_of(k, s, a, s.gathered([values[i] for i in s.sources])[0], skip, walks)
             if part:
                 found[self.places[k]] = part
         return found
 
-    def _slopes_of(self, k: int, s: Relaxed, a: Array, skip: Mapping[tuple[int, int], Any]) -> dict[int, list[int]]:
+    def _slopes_of(
+        self, k: int, s: Relaxed, a: Array, read: Array, skip: Mapping[tuple[int, int], Any], walks: Walks
+    ) -> dict[int, list[int]]:
+        """Multiples of 1/SLOPES. Of lines above a kink, on the side that loses nothing where the bound is attained."""
         r, flat = s.relaxation, a.reshape(-1)
         low, high = (v[0][0].reshape(v[0].shape[1], -1) for v in (s.lines.low, s.lines.high))
         if isinstance(r, Kink):
             if r.right <= r.left:
                 return {}
             cells = np.flatnonzero((flat != 0) & r.open.reshape(-1))
-            used = np.where(flat[cells] > 0, low[0, cells], high[0, cells])
-            scaled = np.rint((used - r.left) / (r.right - r.left) * SLOPES).astype(np.int64)
+            below, z = flat[cells] > 0, read[0].reshape(-1)[cells]
+            used = (np.where(below, low[0, cells], high[0, cells]) - r.left) / (r.right - r.left) * SLOPES
+            scaled = np.where(below, np.rint(used), np.where(z < 0, np.ceil(used), np.floor(used))).astype(np.int64)
             return {int(c): [int(v)] for c, v in zip(cells, scaled, strict=True) if (k, int(c)) not in skip}
         if not isinstance(r, Greatest):
             return {}
         source, index = self._source(k), self._cells(s)
-        many = np.where(flat > 0, low, high)
+        below, above = (np.where(index >= 0, v[index], 0.0) for v in self._through(k, walks))
+        many = np.where(flat > 0, low * below, high * above)
         taps = self.certifier.net.nodes[self.places[k]].taps
         found = {}
         for c in np.flatnonzero(flat != 0):
@@ -379,12 +405,12 @@ class _Room:
         if not tree.children:
             self.certifier.tick("certificate: leaves", self.leaves[0], self.leaves[1])
             self.leaves = self.leaves[0] + 1, self.leaves[1]
-            if tree.proof is not None:
-                return Branch((), [tree.proof])
+            if (known := tree.proofs.get(self.certifier.bits)) is not None:
+                return Branch((), [known])
             betas = [float(max(b, 0.0)) for d, order in path for b in self._betas(tree.leaf, d, order)]
             for slopes in (self._slopes(tree.leaf, skip), Slopes()):
                 if (proof := self._proof(case, row, slopes, betas, region)) is not None:
-                    tree.proof = proof
+                    tree.proofs[self.certifier.bits] = proof
                     return Branch((), [proof])
             self.failed.append(tree)
             return Branch()

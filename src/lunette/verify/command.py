@@ -225,13 +225,18 @@ def _many(
         (junit, lambda: many.junit(found)),
         (html, lambda: _page_of(found)),
     ]
+    _write(makers)
+    worst = {STATUS[r["status"]] for r in found}
+    return 1 if 1 in worst else 3 if 3 in worst or not complete else 0
+
+
+def _write(makers: Sequence[tuple[Path | None, Callable[[], str]]]) -> None:
+    """The files that were asked for, and which they are."""
     for path, make in makers:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(make(), encoding="utf-8")
             out.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
-    worst = {STATUS[r["status"]] for r in found}
-    return 1 if 1 in worst else 3 if 3 in worst or not complete else 0
 
 
 def _page_of(found: Sequence[dict[str, Any]]) -> str:
@@ -249,7 +254,7 @@ def _table(found: Sequence[dict[str, Any]]) -> None:
     table = Table("network", "property", "status", "seconds", "reason")
     for r in found:
         names = [Path(r[k]).name for k in ("net", "spec")]
-        table.add_row(*names, r["status"], f"{r['seconds']:.2f}", r["reason"][:60])
+        table.add_row(*names, r["status"], f"{r['seconds']:.2f}", r["reason"])
     wide = out if out.is_terminal else Console(width=160)
     wide.print(table)
     wide.print(_counts(found) or "no instances", highlight=False)
@@ -283,10 +288,11 @@ def _accuracy(
     out.print(table)
     if note:
         out.print(note, highlight=False)
-    if json is not None:
-        json.write_text(json_format.dumps([a.to_json() for a in found], indent=1) + "\n", encoding="utf-8")
-    if html is not None:
-        from lunette.verify.page import accuracy_to_html
+    from lunette.verify.page import accuracy_to_html
 
-        html.write_text(accuracy_to_html(found, str(network)), encoding="utf-8")
+    makers: list[tuple[Path | None, Callable[[], str]]] = [
+        (json, lambda: json_format.dumps([a.to_json() for a in found], indent=1) + "\n"),
+        (html, lambda: accuracy_to_html(found, str(network))),
+    ]
+    _write(makers)
     return 0

@@ -392,6 +392,18 @@ class Walks:
                 found += [(float(size[c]), i, int(c)) for c in np.argsort(-size) if size[c] > 0]
         return [(i, c) for _, i, c in sorted(found, reverse=True)]
 
+    def undecided(self, leaf: Leaf) -> tuple[int, int] | None:
+        """A kink or a window that can still be decided, whatever is lost there; else the widest cell of few inputs."""
+        done = {(node, cell) for node, cell, _ in leaf.decisions}
+        for p, s in self.decided.items():
+            for c in np.flatnonzero(self._open(s)).tolist():
+                if (p, c) not in done:
+                    return p, c
+        boxes = [(i, self.net.boxes[i]) for i in self.net.inputs]
+        apart = [(i, (b.hi - b.lo) * (b.lo < b.lo / 2 + b.hi / 2) * (b.lo / 2 + b.hi / 2 < b.hi)) for i, b in boxes]
+        i, size = max(apart, key=lambda own: float(own[1].max(initial=0.0)))
+        return (i, int(size.argmax())) if self.few and size.any() else None
+
     @staticmethod
     def _true(s: Decided, gathered: Sequence[Array]) -> Array:
         r = s.relaxation

@@ -33,7 +33,7 @@ def to_html(v: Any, network: str = "", property: Any = None, centre: Any = None)
         ("proven margin", _number(v.bound)),
         ("least margin found", _number(v.found)),
         ("seconds", f"{v.seconds:.2f}"),
-        ("leaves", str(v.leaves or 1)),
+        *([("parts of the box", str(v.leaves))] if v.leaves else []),
     ]
     name = getattr(property, "name", "")
     words = f"{v.reason}. {'; '.join(v.notes)}".strip()
@@ -54,7 +54,8 @@ def to_html(v: Any, network: str = "", property: Any = None, centre: Any = None)
 
 _MARGINS = (
     "Each case would violate the property. Its margin is the value of its condition less its threshold: the bar goes "
-    "from what is proven to what an attack found, and the mark is zero. A case is refuted if its bar is right of it."
+    "from what is proven to what an attack found, and the mark is zero. A case is refuted if its bar is right of it, "
+    "or, where the case says <, begins there."
 )
 _INPUT = "The centre of the box; the counterexample, if there is one; and their difference, magnified to its own range."
 _TREE = "How the box was split: a circle for every part, refuted or still open; those above were split."
@@ -196,7 +197,7 @@ def many_to_html(found: Sequence[dict[str, Any]]) -> str:
             f'<span class="verdict {r["status"]}">{r["status"]}</span>',
             f"{r['seconds']:.2f}",
             _cell(r.get("bound")),
-            escape(r["reason"][:120]),
+            escape(r["reason"]),
         ]
         for r in found
     ]
@@ -262,9 +263,9 @@ def _plot(found: Sequence[Any]) -> str:
     up = "L".join(f"{x(r):.1f} {y(a):.1f}" for r, _, a in points)
     back = "L".join(f"{x(r):.1f} {y(c):.1f}" for r, c, _ in reversed(points))
     parts.append(f'<path d="M{up}L{back}Z" style="fill:var(--amber);opacity:.18"/>')
-    for at, colour in ((1, "--teal"), (2, "--red")):
+    for at, colour, wide in ((2, "--red", 6), (1, "--teal", 2.4)):  # where both are one, both are seen
         way = "L".join(f"{x(p[0]):.1f} {y(p[at]):.1f}" for p in points)
-        parts.append(f'<path d="M{way}" style="fill:none;stroke:var({colour});stroke-width:2.4"/>')
+        parts.append(f'<path d="M{way}" style="fill:none;stroke:var({colour});stroke-width:{wide}"/>')
     parts.append(f'<text x="{width - right}" y="14" text-anchor="end" style="fill:var(--red)">attacked</text>')
     parts.append(f'<text x="{width - right - 70}" y="14" text-anchor="end" style="fill:var(--teal)">certified</text>')
     return "".join([*parts, "</svg>"])

@@ -33,8 +33,10 @@ class Tree:
     children: list[Tree] = field(default_factory=list)
     last: bool = False
     """Whether nothing can be decided in it any more, and its lines were improved at length."""
-    proof: Any = None
-    """What the checker accepts for a part that is not split."""
+    refused: bool = False
+    """Whether the checker does not follow where bounds in floats refute it, and so lose nothing."""
+    proofs: dict[int, Any] = field(default_factory=dict)
+    """What the checker accepts for a part that is not split, by the bits that it computes with."""
 
     @property
     def leaves(self) -> list[Tree]:
@@ -73,7 +75,7 @@ class Search:
     def again(self, trees: Sequence[Tree]) -> None:
         """Parts that are open after all: the checker does not follow."""
         for t in trees:
-            t.leaf.bound = min(t.leaf.bound, 0.0)
+            t.leaf.bound, t.refused = min(t.leaf.bound, 0.0), True
             self._push(t)
 
     @property
@@ -102,13 +104,15 @@ class Search:
         plans = self._plans(taken)
         children: list[Tree] = []
         for t, plan in zip(taken, plans, strict=True):
+            if plan is None and t.refused and t.leaf.parameters:  # else better lines may do
+                plan = self.walks.within(t.leaf.cuts).undecided(t.leaf)
             if plan is None:
                 if not t.last:  # then better lines have to do
                     t.last = True
                     self.walks.within(t.leaf.cuts).improve([t.leaf], LAST)
-                if t.leaf.bound <= 0:
+                if t.leaf.bound <= 0 and not (t.leaf.candidates or t.leaf.inputs):  # it may have some now
                     self.stuck = "a part in which nothing can be decided any more is not refuted: bounds are too coarse"
-                    self._push(t)
+                self._push(t)
                 continue
             t.node, t.cell = plan
             t.at, parts = self._parts(t.leaf, *plan)

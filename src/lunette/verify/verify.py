@@ -23,10 +23,11 @@ from typing import Any, Final
 import numpy as np
 
 from lunette.certificate.check import Refused
+from lunette.certificate.format import BITS
 from lunette.errors import ArgumentError, DTypeError, error_context, refuses, shown
 from lunette.graph.graph import Graph
 from lunette.graph.program import Program
-from lunette.number import Interval
+from lunette.number import Array, Interval
 from lunette.ops.unary import Relu
 from lunette.relax.bounds import Answer
 from lunette.relax.floats import Floats
@@ -54,6 +55,10 @@ MIDDLE: Final = (4, 40, 3)
 LONG: Final = (12, 100, None)
 """Of the attack on what is not proven by lines."""
 OPTIMISED: Final = 40
+NOTHING_TO_SPARE: Final = 2.0**-32
+"""Of the size of a row: what bounds in floats may miss, where the checker might still prove that a bound is zero."""
+MORE_BITS: Final = 256
+"""Of certificates of such: products of weights are then multiples of 2**-256."""
 AT_ONCE: Final = 1 << 28
 """Bytes of what is computed at once, at most: what is larger would not end in time when it has to."""
 
@@ -118,8 +123,12 @@ class _Proofs:
 
     def __init__(self, room: Room) -> None:
         self.room = room
+        self.near = np.zeros(len(room.rows))
+        """What bounds in floats may miss of each row where there is nothing to spare."""
+        self.slack = np.zeros(len(room.rows))
+        """What is taken off the threshold of each row: then the checker is asked where bounds in floats are so near."""
         self.bound = np.full(len(room.cases), -np.inf)
-        """The best proven bound of every case: of one of its rows, less its threshold."""
+        """The best proven bound of every case: of one of its rows, less its threshold, and with its slack."""
         self.row = [p[0] if len(p) else -1 for p in room.places]
         """The row that it is of."""
         self.how: list[Any] = [None] * len(room.cases)
@@ -138,13 +147,25 @@ class _Proofs:
         """Cases that are not refuted."""
         return [c for c, how in enumerate(self.how) if how is None]
 
+    @property
+    def thresholds(self) -> Array:
+        """Those of the rows, less what bounds in floats may miss."""
+        found: Array = self.room.thresholds - self.slack
+        return found
+
+    @property
+    def margins(self) -> Array:
+        """The best proven bound of every case, without any slack."""
+        slack = np.array([self.slack[r] if r >= 0 else 0.0 for r in self.row])
+        return np.where(slack > 0, np.nextafter(self.bound - slack, -np.inf), self.bound)
+
     def rows(self) -> list[int]:
         """The rows of the open cases."""
         return [r for c in self.open for r in self.room.places[c]]
 
     def take(self, rows: list[int], lower: Any, how: str) -> None:
         """Lower bounds of some rows."""
-        less = np.nextafter(np.asarray(lower) - self.room.thresholds[rows], -np.inf)
+        less = np.nextafter(np.asarray(lower) - self.thresholds[rows], -np.inf)
         where = dict(zip(rows, less.tolist(), strict=True))
         for c in self.open:
             for r in self.room.places[c]:
@@ -202,10 +223,11 @@ class _Asked:
         """What there is to say where bounds prove all, and the time was too short for a certificate."""
         if any(p.open for p in self.proofs):
             return ""
+        proven = all((p.margins > 0).all() for p in self.proofs)
         (what, done, whole), own = self.clock.told, self.clock.phases.get("certificate", 0.0)
         at = f", at {done} of {whole} {what.removeprefix('certificate: ')}" if what.startswith("certificate: ") else ""
         before = sum(self.clock.phases.values()) - own
-        guessed = any(isinstance(h, Joint) and h.proven <= 0 for p in self.proofs for h in p.how)
+        guessed = not proven or any(isinstance(h, Joint) and h.proven <= 0 for p in self.proofs for h in p.how)
         return (
             f": {'estimates suggest' if guessed else 'bounds prove'} it after {before:.1f} s, "
             f"and a certificate is not ready {own:.1f} s later{at}. "
@@ -237,7 +259,8 @@ class _Asked:
                 return
             with self.clock.phase("certificate"):
                 try:
-                    if self._certify(self._certifier()):
+                    near = any(((p.bound > 0) & (p.margins <= 0)).any() for p in self.proofs)
+                    if self._certify(self._certifier(MORE_BITS if near else BITS)):
                         return
                 except Unproven as why:
                     self.reason = str(why)
@@ -283,7 +306,19 @@ class _Asked:
             varying = [b for b in given if isinstance(b, Interval)]
             net = p.net = Answer(own, varying, min(self.memory, AT_ONCE), self.clock.tick, floats)
             net.enclose()
+            p.near, p.slack = self._slack(p.room, net)
             p.take(p.rows(), net.of_rows(p.room.rows[p.rows()], net.graph.outputs[0]).lo, "interval")
+
+    @staticmethod
+    def _slack(room: Room, net: Answer) -> tuple[Array, Array]:
+        """What is near, and the slack: of strict conditions only, for which the least value may be the threshold."""
+        out = net.graph.nodes[net.graph.outputs[0]]
+        ends = [net.boxes[i] for i in (net.graph.outputs[0], *(i for i in out.inputs if i is not None))]
+        most = max((float(np.abs(e).max(initial=0.0)) for b in ends for e in (b.lo, b.hi)), default=0.0)
+        strict = [d.strict for c in room.cases for d in c.conditions]
+        size = np.maximum(np.abs(room.rows).sum(1) * most, np.abs(room.thresholds))
+        near = np.where(np.isfinite(size), NOTHING_TO_SPARE * (size + np.finfo(float).tiny), 0.0)
+        return near, np.where(strict, near, 0.0)
 
     def _lines(self, p: _Proofs) -> None:
         """By lines."""
@@ -296,7 +331,7 @@ class _Asked:
             p.take(rows, net.of_rows(p.room.rows[rows], out).lo, "crown")
             if not net.moving[out]:
                 return
-            walks = p.walks = Walks(net, p.room.rows, p.room.thresholds, self.clock.tick)
+            walks = p.walks = Walks(net, p.room.rows, p.thresholds, self.clock.tick)
             rows = p.rows()
             for start in range(0, len(rows), many := walks.many()):
                 part = rows[start : start + many]
@@ -352,17 +387,22 @@ class _Asked:
                 if (joint := walks.together(p.roots[c], k, groups, target)) is not None:
                     p.how[c] = joint  # an estimate: what is proven is known when the checker has followed
 
-    def _certifier(self) -> Certifier:
-        if self.certifier is None:
-            self.certifier = Certifier(self.graph, self.semantics, self.clock.tick)
+    def _certifier(self, bits: int = BITS) -> Certifier:
+        if self.certifier is None or self.certifier.bits < bits:
+            self.certifier = Certifier(self.graph, self.semantics, self.clock.tick, bits)
         return self.certifier
 
     def _split(self, p: _Proofs, walks: Walks, attack: Attack | None) -> None:
+        seen = set[bytes]()
+
         def look(leaf: Leaf) -> None:
             if attack is None or not leaf.corner:
                 return
             case = next(c for c in p.search_of if leaf.case in p.room.places[c])
             x = attack.inside(leaf.corner)
+            if leaf.bound > -p.near[leaf.case] and (key := b"".join(a.tobytes() for a in x)) not in seen:
+                seen.add(key)  # floats do not tell on which side of the threshold it is
+                self._judge(p.room, x)
             self._candidates(attack, attack.descend(x, case, 5))
 
         search = p.search = p.search or Search(walks, look)
@@ -401,7 +441,7 @@ class _Asked:
             for c, h in enumerate(p.how):
                 if isinstance(h, Joint):
                     p.bound[c] = max(p.bound[c], h.proven)
-        bound = min((float(b) for p in self.proofs for b in p.bound), default=np.inf)
+        bound = min((float(b) for p in self.proofs for b in p.margins), default=np.inf)
         found = min((float(v) for a in self.attacks if a is not None for v in a.best), default=np.inf)
         status, counterexample, output, evaluated, reason = "unknown", None, None, "", self.reason
         certificate = None
@@ -410,7 +450,7 @@ class _Asked:
             status, counterexample, output = "disproved", x[0] if len(x) == 1 else tuple(x), self.program(*x)
             reason = f"a counterexample, evaluated as {evaluated}"
         elif all(not p.open for p in self.proofs) and self.certificate is not None:
-            status, certificate = "proved", self.certificate
+            status, certificate, bound = "proved", self.certificate, max(bound, 0.0)
             ways = [_way(h) for p in self.proofs for h in p.how]
             reason = max(
                 ways,
@@ -424,7 +464,8 @@ class _Asked:
             attack = self.attacks[k] if k < len(self.attacks) else None
             best = np.full(len(p.bound), np.inf) if attack is None else attack.best
             words = [" and ".join(map(str, c.conditions)) for c in p.room.cases]
-            margins += list(zip(words, p.bound.tolist(), best.tolist(), strict=True))
+            least = np.maximum(p.margins, 0.0) if certificate is not None else p.margins
+            margins += list(zip(words, least.tolist(), best.tolist(), strict=True))
         return Verdict(
             status,
             counterexample,
