@@ -3,6 +3,7 @@
 //
 // A node does one thing: it calls the kernel. Whatever else may be wanted of it (a gradient that is to be differentiated
 // once more, tensors that stand for others, a mode that watches) it leaves to lunette's own operators of torch.
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -88,6 +89,8 @@ struct PoolNode : Node {
         if (at::GradMode::is_enabled() || !alone() || !is_plain(given, pool.out, pool.dtype)) return {differentiable(given)};
         const Tensor g = is_dense(given) ? given : given.clone(at::MemoryFormat::Contiguous);
         const Tensor dx = at::empty(pool.shape, g.options());
+        // Memory that other processors wrote last: zeroing takes it over, where kernels would have it sent to them first.
+        if (at::get_num_threads() > 1) std::memset(dx.data_ptr(), 0, dx.nbytes());
         if (!pool.reads_x && !pool.record_bytes) return call<2>(pool.backward, {&g, &dx}), variable_list{dx};
         const Tensor read = (pool.record_bytes ? record : x).unpack();
         return call<3>(pool.backward, {&read, &g, &dx}), variable_list{dx};
@@ -158,11 +161,14 @@ std::int64_t keep(std::string forward, std::string backward, std::string op, std
 extern "C" __attribute__((visibility("default"))) int lunette_connect(const char* version, std::uintptr_t address) try {
     if (std::strncmp(version, TORCH_VERSION, std::strlen(TORCH_VERSION)) != 0) return 0;
     run = reinterpret_cast<Run*>(address);
-    static torch::Library library(torch::Library::FRAGMENT, "lunette", std::nullopt, __FILE__, __LINE__);
-    library.def("_keep_pool(str forward, str backward, str op, str op_backward, str options, int[] shape, int[] out, "
-                "ScalarType dtype, bool reads_x, int record_bytes) -> int", keep);
-    library.def("_pool(int which, Tensor x) -> Tensor", pooled);
-    return 1;
+    static const torch::Library* const library = [] {
+        auto* told = new torch::Library(torch::Library::FRAGMENT, "lunette", std::nullopt, __FILE__, __LINE__);
+        told->def("_keep_pool(str forward, str backward, str op, str op_backward, str options, int[] shape, int[] out, "
+                  "ScalarType dtype, bool reads_x, int record_bytes) -> int", keep);
+        told->def("_pool(int which, Tensor x) -> Tensor", pooled);
+        return told;
+    }();
+    return library != nullptr;
 } catch (...) {
     return 0;
 }

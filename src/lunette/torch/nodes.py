@@ -38,7 +38,6 @@ MOST_BYTES: Final = 1 << 26
 """Of the tables of all pools that have compiled nodes, which are kept for good; later ones have Python's."""
 
 
-
 def places() -> tuple[Path, Path]:
     """Where the nodes for this torch are built."""
     return HANDLER.places(torch.__version__, torch.version.git_version, torch._C._GLIBCXX_USE_CXX11_ABI)
@@ -118,7 +117,9 @@ def keep(kind: type[Differentiable], x: torch.Tensor, text: str) -> int | None:
     Held.bytes += 2 * weight_of(there, "fast")
     operators = f"lunette::{kind.name}", f"lunette::{vjp_of(kind, 0).name}"
     record = 0 if recorder is None else recorder.record.dtype.itemsize
-    which: int = torch.ops.lunette._keep_pool.default(*names, *operators, text, shape, there.out, x.dtype, reads, record)
+    which: int = torch.ops.lunette._keep_pool.default(
+        *names, *operators, text, shape, there.out, x.dtype, reads, record
+    )
     return which
 
 
