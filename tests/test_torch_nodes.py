@@ -71,7 +71,7 @@ def test_pools_leave_the_nodes_that_were_asked_for(name: str, way: str) -> None:
 
 @each
 def test_other_tensors_leave_nodes_of_python(name: str) -> None:
-    """Of half precision, in another order, of a class of their own, or in rounded arithmetic; none if none is wanted."""
+    """Of half precision, in another order, of a class of their own, or in rounded arithmetic; none if none is asked."""
     x = leaf()
 
     class Other(Tensor):
@@ -91,16 +91,16 @@ def test_both_ways_make_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPa
     """To the bit, whatever the cotangent is made of, for NaN and for empty batches."""
     f = POOLS[name]
     found: dict[str, list[Tensor]] = {}
-    for way in ("compiled", "python"):
-        monkeypatch.setenv("LUNETTE_TORCH", way)
+    for made_by in ("compiled", "python"):
+        monkeypatch.setenv("LUNETTE_TORCH", made_by)
         nodes.connected.cache_clear()
-        made = found[way] = []
+        made = found[made_by] = []
         for dtype in (torch.float32, torch.float64):
             spoilt = leaf(dtype).detach().clone()
             spoilt[0, 0, 2, 3], spoilt[0, 1, 4, 4], spoilt[1, 0] = float("nan"), float("inf"), 0.0
             for x in (leaf(dtype), leaf(dtype, (0, 3, 18, 20)), spoilt.requires_grad_()):
                 y = f(x)
-                assert is_compiled(y) == (way == "compiled") or not x.numel()
+                assert is_compiled(y) == (made_by == "compiled") or not x.numel()
                 g = torch.linspace(-1, 1, y.numel(), dtype=dtype).reshape(y.shape)
                 others = (g, torch.ones((), dtype=dtype).expand(y.shape), torch._neg_view(g), g.flip(0).flip(0))
                 strided = torch.stack([g, g], -1)[..., 0]
@@ -280,7 +280,7 @@ def test_tb3_the_nodes_need_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nodes_that_cannot_be_loaded_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No library, and one of something else; those for another torch have another name, and say no if they are called."""
+    """No library, and one of something else; those for another torch have another name, and say no."""
     broken, other = tmp_path / "broken.so", next(Path(torch.__file__).parent.glob("lib/libshm.so"))
     broken.write_bytes(b"not a library")
     mine = nodes.places()

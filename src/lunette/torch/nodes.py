@@ -23,7 +23,6 @@ from lunette.array import recorder_of, resolve_cached, weight_of
 from lunette.building import Handler
 from lunette.errors import LunetteError
 from lunette.number import Array
-from lunette.op import Op
 from lunette.ops.derivative import Derivative, Differentiable, vjp_of
 from lunette.torch.operators import Operator, setting_of
 from lunette.torch.tensors import dtype_of
@@ -60,7 +59,7 @@ def connected() -> bool:
 
 
 def node_of(operator: Operator, apply: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator with a node in the graph of autograd: a compiled one where there is one, or else what `apply` leaves."""
+    """The operator with a node in the graph of autograd: a compiled one where there is one, or else that of `apply`."""
     kind = operator.kind
     if operator.indices or issubclass(kind, Derivative) or len(kind.arrays) != 1:
         return apply
