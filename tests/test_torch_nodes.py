@@ -151,9 +151,18 @@ def test_hooks(name: str, way: str) -> None:
     y = POOLS[name](x)
     assert y.grad_fn is not None
     seen: list[str] = []
-    y.grad_fn.register_prehook(lambda g: (seen.append("before"), (2 * g[0],))[1])
-    y.grad_fn.register_hook(lambda after, before: (seen.append("behind"), (3 * after[0],))[1])
-    y.register_hook(lambda g: g * 5)
+
+    def before(g: Any) -> Any:
+        seen.append("before")
+        return (2 * g[0],)
+
+    def behind(after: Any, given: Any) -> Any:
+        seen.append("behind")
+        return (3 * after[0],)
+
+    y.grad_fn.register_prehook(before)
+    y.grad_fn.register_hook(behind)
+    y.register_hook(lambda g: g * 5)  # type: ignore[no-untyped-call]
     assert torch.allclose(torch.autograd.grad(y.sum(), x)[0], slope(lambda t: 30 * POOLS[name](t), x), rtol=1e-12)
     assert seen == ["before", "behind"]
 
@@ -165,7 +174,12 @@ def test_saved_tensors_go_by_hooks(name: str, way: str) -> None:
     f, x = POOLS[name], leaf()
     wanted = slope(f, x)
     packed: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: (packed.append(t), t.clone())[1], lambda t: t):
+
+    def pack(t: Tensor) -> Tensor:
+        packed.append(t)
+        return t.clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         y = f(x)
     assert same(torch.autograd.grad(y.sum(), x)[0], wanted) and (name not in READS_X or packed)
     for reentrant in (False, True):
@@ -184,7 +198,7 @@ def test_an_input_that_was_changed_is_noticed_where_it_is_read(name: str, way: s
     moved.zero_()
     if name in READS_X:
         with pytest.raises(RuntimeError, match="inplace operation"):
-            y.sum().backward()
+            torch.autograd.grad(y.sum(), x)
         return
     (back,) = torch.autograd.grad(y.sum(), x, retain_graph=True)
     assert same(back, wanted)

@@ -61,8 +61,14 @@ def connected() -> bool:
 def node_of(operator: Operator, apply: Callable[..., Any]) -> Callable[..., Any]:
     """The operator with a node in the graph of autograd: a compiled one where there is one, or else that of `apply`."""
     kind = operator.kind
-    if operator.indices or issubclass(kind, Derivative) or len(kind.arrays) != 1:
+    if (
+        operator.indices
+        or not issubclass(kind, Differentiable)
+        or issubclass(kind, Derivative)
+        or len(kind.arrays) != 1
+    ):
         return apply
+    pool: type[Differentiable] = kind
     kept: dict[Any, int] = {}
 
     def node(x: torch.Tensor, text: str) -> Any:
@@ -73,7 +79,7 @@ def node_of(operator: Operator, apply: Callable[..., Any]) -> Callable[..., Any]
         key = x.shape, x.dtype, text
         which = kept.get(key)
         if which is None:
-            which = keep(kind, x, text)
+            which = keep(pool, x, text)
             if which is None:
                 return apply(x, text)
             kept[key] = which
