@@ -24,8 +24,9 @@ from lunette.errors import ArgumentError, shown
 class Handler:
     """A C++ file beside a module of lunette."""
 
-    source: Path
     rule: str
+    """Of what is refused where it cannot be compiled."""
+    source: Path
     framework: str
     """Whose headers it needs."""
     without: str

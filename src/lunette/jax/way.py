@@ -20,7 +20,7 @@ from lunette.building import Handler
 
 TARGET: Final = "lunette"
 SOURCE: Final = Path(__file__).parent / "handler.cpp"
-HANDLER: Final = Handler(SOURCE, "J2", "jaxlib", "JAX calls lunette by way of Python")
+HANDLER: Final = Handler("J2", SOURCE, "jaxlib", "JAX calls lunette by way of Python")
 
 
 def calls() -> str:

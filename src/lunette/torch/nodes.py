@@ -29,7 +29,7 @@ from lunette.torch.tensors import dtype_of
 from lunette.window import Shape
 
 SOURCE: Final = Path(__file__).parent / "nodes.cpp"
-HANDLER: Final = Handler(SOURCE, "TB3", "torch", "nodes of autograd are Python's")
+HANDLER: Final = Handler("TB3", SOURCE, "torch", "nodes of autograd are Python's")
 TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
 COMPILED: Final = (torch.float32, torch.float64)
 """The dtypes that kernels compute in."""
