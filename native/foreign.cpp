@@ -68,7 +68,7 @@ int run(const char* name, std::size_t length, std::size_t count, void* const* bu
         if (count != task->args.size()) return failed(misfit, "another number of arrays than the kernel takes");
         for (std::size_t i = 0; i < count; ++i) {
             const Arg& arg = task->args[i];
-            if (arg.code && bytes[i] != arg.count * (arg.code == 'f' ? 4 : 8))
+            if (arg.code && bytes[i] != arg.count * size_of(arg.code))
                 return failed(misfit, "an array of another size than the kernel takes");
         }
         const PlainFloats plain;

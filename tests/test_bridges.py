@@ -37,6 +37,15 @@ def test_turns_are_taken() -> None:
     assert len(first) >= 2 * 3 - 1
 
 
+def test_every_pool_has_a_row_in_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is, without a goal; both sides are called once, in that order of cells."""
+    monkeypatch.setattr(bridge_torch, "turns", lambda theirs, ours, threads: (float(same(theirs()[0], ours()[0])), 1.0))
+    rows = list(bridge_torch.pools(1))
+    plain, last = rows[::2], rows[1::2]
+    assert [f"{r.what}, channels-last" for r in plain] == [r.what for r in last] and len(last) == 3
+    assert not any(r.times or r.overhead for r in last) and rows[0].times == 5.0
+
+
 @pytest.mark.parametrize("make", [bridge_torch.ResNet, bridge_torch.UNet])
 def test_networks_compute_the_same_with_ours(make: type[torch.nn.Module]) -> None:
     torch.manual_seed(0)

@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -29,6 +30,14 @@ from lunette.ops import ALL, KINDS
 ln: Any = lunette
 SOURCE = Path(lunette.__file__).parent
 OPERATORS = {kind.name: function for kind, function in ALL.items()}
+
+
+def test_extras_pin_nothing_that_a_user_has() -> None:
+    """One version is for our own tests and pages; others ask for a least one."""
+    with (Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    pinned = {name for name, needs in extras.items() if any("==" in need or "<" in need for need in needs)}
+    assert pinned == {"docs", "test"} and extras["torch"] == ["torch>=2.4"]
 
 
 # ---- names
@@ -92,7 +101,7 @@ ORDER = [
     "ops",
     "array seeds threads",
     "arithmetic",
-    "spec page pictures",
+    "building spec page pictures",
     "explanation graph",
     "certificate",
     "relax",

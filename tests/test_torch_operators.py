@@ -23,6 +23,8 @@ from lunette.torch.layout import FORMATS, POOLS, is_channels_last
 from lunette.torch.operators import OPERATORS, Operator
 from lunette.torch.tensors import array_of
 from torch_cases import ONE_EACH, PROBLEMS, Problem, cotangent, ids, same
+from torch_nodes import either_way, in_python
+from torch_nodes import way as way
 
 every = pytest.mark.parametrize("problem", PROBLEMS, ids=ids(PROBLEMS))
 one_each = pytest.mark.parametrize("problem", ONE_EACH, ids=ids(ONE_EACH))
@@ -44,7 +46,8 @@ def arrays(tensors: list[torch.Tensor]) -> list[Any]:
 
 @every
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_values_and_gradients_are_those_of_arrays(problem: Problem, dtype: torch.dtype) -> None:
+@either_way
+def test_values_and_gradients_are_those_of_arrays(problem: Problem, dtype: torch.dtype, way: str) -> None:
     leaves = problem.leaves(dtype)
     y = problem.function()(*leaves)
     primals = tuple(arrays(leaves))
@@ -56,7 +59,8 @@ def test_values_and_gradients_are_those_of_arrays(problem: Problem, dtype: torch
 
 
 @every
-def test_gradients_that_are_asked_for_again(problem: Problem) -> None:
+@either_way
+def test_gradients_that_are_asked_for_again(problem: Problem, way: str) -> None:
     """The second of a shape may go a shorter way than the first, whatever its cotangent is made of."""
     leaves = problem.leaves(torch.float32)
     y = problem.function()(*leaves)
@@ -68,7 +72,8 @@ def test_gradients_that_are_asked_for_again(problem: Problem) -> None:
         assert all(same(a, np.asarray(b, float)) for a, b in zip(back, wanted, strict=True))
 
 
-def test_the_short_way_of_gradients_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_python
+def test_the_short_way_of_gradients_is_taken(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     x = torch.randn(2, 3, 8, 8, requires_grad=True)
     for name, options in {"avg_pool": {"kernel": 2}, "adaptive_avg_pool": {"output_size": 1}}.items():
         y = getattr(lt, name)(x, **options)
@@ -101,7 +106,8 @@ def test_the_short_way_with_gradients_is_taken(monkeypatch: pytest.MonkeyPatch) 
             assert same(torch.autograd.grad(y.sum(), leaf)[0], back)
 
 
-def test_max_pools_of_bins_keep_their_winners() -> None:
+@in_python
+def test_max_pools_of_bins_keep_their_winners(way: str) -> None:
     x = torch.randn(2, 3, 12, 12, requires_grad=True)
     y = lt.adaptive_max_pool(x, 2)
     assert y.grad_fn.winners is not None
@@ -144,7 +150,8 @@ def test_indices_carry_no_derivative(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("ties", ["first", "all", "split"])
-def test_ties_and_nan(ties: str) -> None:
+@either_way
+def test_ties_and_nan(ties: str, way: str) -> None:
     nan = float("nan")
     x = torch.tensor([[[1.0, 1.0, 0.0, -0.0, nan, nan, 3.0, 3.0]]], dtype=torch.float64, requires_grad=True)
     y = lt.max_pool(x, (2,), stride=1, ties=ties)
@@ -155,7 +162,8 @@ def test_ties_and_nan(ties: str) -> None:
 
 
 @one_each
-def test_empty_batches(problem: Problem) -> None:
+@either_way
+def test_empty_batches(problem: Problem, way: str) -> None:
     leaves = problem.leaves(batch=(0,))
     y = problem.function()(*leaves)
     back = torch.autograd.grad(y, leaves, torch.zeros_like(y))
@@ -220,7 +228,8 @@ def test_there_are_cases_of_every_kind_of_channels_last_pool() -> None:
 
 
 @pytest.mark.parametrize("problem", LAST, ids=ids(LAST))
-def test_channels_last(problem: Problem) -> None:
+@either_way
+def test_channels_last(problem: Problem, way: str) -> None:
     """The same numbers in the other order, in and out: rounded ones to the bit. Cotangents may have either order."""
     x = problem.tensors()[0]
     leaf = torch.cat([x, -x, x.flip(-1)], 1).contiguous().requires_grad_()
@@ -264,7 +273,8 @@ def test_options_of_channels_last_are_refused_in_words_of_the_user() -> None:
 
 
 @one_each
-def test_torch_func(problem: Problem) -> None:
+@either_way
+def test_torch_func(problem: Problem, way: str) -> None:
     tensors, f = problem.tensors(), problem.function()
     numbers = tuple(range(len(tensors)))
 
@@ -386,7 +396,8 @@ def test_autocast(dtype: torch.dtype) -> None:
 
 
 @one_each
-def test_layouts(problem: Problem) -> None:
+@either_way
+def test_layouts(problem: Problem, way: str) -> None:
     """Channels-last, strided and negated views mean what their dense copies mean; results are dense."""
     tensors, f = problem.tensors(), problem.function()
     x, *others = tensors
@@ -433,7 +444,8 @@ def test_only_needed_gradients_are_computed(monkeypatch: pytest.MonkeyPatch) -> 
     assert called == ["conv", "conv_vjp_w"]
 
 
-def test_a_convolution_keeps_what_its_gradient_reads() -> None:
+@in_python
+def test_a_convolution_keeps_what_its_gradient_reads(way: str) -> None:
     x, w = torch.randn(1, 2, 5, 5, requires_grad=True), torch.randn(3, 2, 3, 3)
     kept = lt.conv(x, w).grad_fn.saved_tensors
     assert kept[0] is None and kept[1] is not None

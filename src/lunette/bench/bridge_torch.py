@@ -16,6 +16,7 @@ import lunette.torch as lt
 from lunette.bench.bridges import Row, turns
 from lunette.bench.networks import NETWORKS, NetworkProblem
 from lunette.bench.with_torch import module_of
+from lunette.torch.nodes import connected
 
 
 def rows(threads: int) -> Iterator[Row]:
@@ -89,7 +90,8 @@ def training(name: str, model: nn.Module, x: Tensor, threads: int) -> Iterator[R
         (sum(theirs for theirs, _ in those), sum(own for _, own in those)) for those in zip(*alone, strict=True)
     )
     yield Row(f"pools of the {name}, forward", *forward, times=5.0)
-    yield Row(f"pools of the {name}, backward, inside of a step", *_inside(model, ours, x), times=2.0)
+    nodes = "compiled nodes" if connected() else "nodes in Python"
+    yield Row(f"pools of the {name}, backward, inside of a step, {nodes}", *_inside(model, ours, x), times=2.0)
     yield Row(f"pools of the {name}, backward, alone", *backward)
 
 

@@ -7,9 +7,7 @@ otherwise. LUNETTE_JAX=callback has Python asked although there is one.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import platform
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -18,9 +16,11 @@ from typing import Final
 import jax
 
 from lunette import _native
+from lunette.building import Handler
 
 TARGET: Final = "lunette"
 SOURCE: Final = Path(__file__).parent / "handler.cpp"
+HANDLER: Final = Handler("J2", SOURCE, "jaxlib", "JAX calls lunette by way of Python")
 
 
 def calls() -> str:
@@ -29,11 +29,8 @@ def calls() -> str:
 
 
 def places() -> tuple[Path, Path]:
-    """Where the handler for this jaxlib is built: in the package, or among the user's caches if that is not ours."""
-    facts = (SOURCE.read_text(), version("jaxlib"), _native.FOREIGN_VERSION, platform.machine())
-    name = f"handler-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.so"
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return SOURCE.parent / name, caches / "lunette" / name
+    """Where the handler for this jaxlib is built."""
+    return HANDLER.places(version("jaxlib"))
 
 
 @lru_cache

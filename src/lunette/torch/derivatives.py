@@ -274,17 +274,17 @@ def _below(operator: Operator, arguments: tuple[Any, ...]) -> Any:
         return operator.handle(*arguments)
 
 
-def rule_of(operator: Operator) -> Callable[..., Any]:
-    """What torch's dispatcher does where gradients may be asked for."""
+def rule_of(operator: Operator, node: Callable[..., Any]) -> Callable[..., Any]:
+    """What torch's dispatcher does where gradients may be asked for: the operator with a node of that function."""
 
     def derive(*arguments: Any) -> Any:
         if not torch._C._are_functorch_transforms_active():
-            return operator.node(*arguments) if needs_gradient(arguments) else _below(operator, arguments)
+            return node(*arguments) if needs_gradient(arguments) else _below(operator, arguments)
         # This is the level of torch.func that torch is at, as for its own operators.
         before = torch._C._functorch.get_single_level_autograd_function_allowed()
         torch._C._functorch.set_single_level_autograd_function_allowed(True)
         try:
-            return operator.node(*arguments)
+            return node(*arguments)
         finally:
             torch._C._functorch.set_single_level_autograd_function_allowed(before)
 
