@@ -61,7 +61,7 @@ template <int K, bool Whole, class T>
     const Mask<T> cells[2] = {part.cells[0], part.cells[1]}, sees[3] = {part.sees[0], part.sees[1], part.sees[2]};
     g += part.first;
     const i64 column = 2 * part.first - d.col.lo;
-    Vector<T> given[B][B], by[K == 3 ? K * K : 1];
+    Vector<T> given[B][B] = {}, by[K == 3 ? K * K : 1];
     if constexpr (K == 3)
 #pragma GCC unroll 9
         for (int t = 0; t < K * K; ++t) by[t] = weights[t];
