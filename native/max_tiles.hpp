@@ -12,7 +12,8 @@ template <class T>
 class Tiles : public TileWindows {
     using I = Int<T>;
     static constexpr int L = lanes<T>;
-    // Of rows that are shorter than two vectors, vectors of 32 bytes: longer ones would mostly lie across two lines of the cache.
+    // Of rows that are shorter than two vectors, vectors of 32 bytes: longer ones would mostly lie across two lines of the
+    // cache.
     static constexpr int short_lanes = std::min(L, 32 / static_cast<int>(sizeof(T)));
 
 public:
@@ -23,7 +24,8 @@ public:
     void operator()(i64 planes, const T* x, const T* g, T* dx) const {
         const int outer = pool_.rank - 1;
         const PoolAxis& near = pool_.axes[std::max(0, outer - 1)];
-        const bool even = outer > 0 && near.regular && near.full_lo == 0 && near.full_hi == near.m && !pool_.transposed->has_empty;
+        const bool clipped = !near.regular || near.full_lo > 0 || near.full_hi < near.m;
+        const bool even = outer > 0 && !clipped && !pool_.transposed->has_empty;
         over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
             WindowRows rows;
             const bool all = outer == 1 && even && near.n == near.stride * near.m && o1 - o0 == near.m;
@@ -44,7 +46,8 @@ public:
                 const i64 left = ((last < near.m ? near.first[last] : near.n) - near.last(last - 1)) * ax_.n;
                 for (i64 q = outer == 1 ? o0 : o0 * (pool_.cells_out / pool_.axes[0].m / near.m);; q += near.m) {
                     const i64 at = rows.look(pool_.axes, outer, size_, o) + first * near.stride * ax_.n;
-                    any_windows({xp + at, rows.at, rows.many, gp + q * ax_.m, to + at, ax_.m, lines, near.stride * ax_.n}, left);
+                    const Row row{xp + at, rows.at, rows.many, gp + q * ax_.m, to + at, ax_.m, lines, near.stride * ax_.n};
+                    any_windows(row, left);
                     int a = outer - 2;
                     for (; a > 0 && ++o[a] == pool_.axes[a].m; --a) o[a] = 0;
                     if (a < 0 || (a == 0 && ++o[0] == o1)) break;
@@ -94,8 +97,10 @@ private:
         auto need = [&](i64 cells, i64 room, i64 each) {
             if (room < cells) tail = std::max(tail, each > 0 ? (cells - room + each - 1) / each : row.lines);
         };
-        if (row.m < M)
-            need(S * M, left, row.hop), need(S * M, x_end_ - end.x - row.places[row.many - 1], row.hop), need(M, g_end_ - end.g, row.m);
+        if (row.m < M) {
+            need(S * M, left, row.hop), need(M, g_end_ - end.g, row.m);
+            need(S * M, x_end_ - end.x - row.places[row.many - 1], row.hop);
+        }
         Row most = row;
         most.lines = std::max<i64>(0, row.lines - tail);
         if (most.lines > 0) f(most);

@@ -245,16 +245,16 @@ def first_winners(x: Array, g: Array, kernel: tuple[int, ...]) -> Array:
     """The derivative of windows side by side: argmax takes the first of equals, and the first NaN before all."""
     d, batch = len(kernel), x.shape[: x.ndim - len(kernel)]
     out = g.shape[len(batch) :]
-    used = tuple(slice(m * k) for m, k in zip(out, kernel, strict=True))
+    used: Any = (..., *(slice(m * k) for m, k in zip(out, kernel, strict=True)))
     parts = [size for m, k in zip(out, kernel, strict=True) for size in (m, k)]
     at = len(batch)
     order = (*range(at), *range(at, at + 2 * d, 2), *range(at + 1, at + 2 * d, 2))
-    windows = x[(..., *used)].reshape(*batch, *parts).transpose(order)
+    windows = x[used].reshape(*batch, *parts).transpose(order)
     given = np.zeros((*batch, *out, prod(kernel)), x.dtype)
     winner = windows.reshape(given.shape).argmax(-1)[..., None]
     np.put_along_axis(given, winner, g[..., None], -1)
     dx = np.zeros_like(x)
-    dx[(..., *used)] = given.reshape(windows.shape).transpose(np.argsort(order)).reshape(x[(..., *used)].shape)
+    dx[used] = given.reshape(windows.shape).transpose(np.argsort(order)).reshape(x[used].shape)
     return dx
 
 
