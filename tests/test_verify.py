@@ -97,7 +97,7 @@ def test_random_networks_against_all_their_linear_pieces(part: int) -> None:
 
 @pytest.mark.parametrize("semantics", ["real", "float"])
 def test_thresholds_that_are_the_least_value(semantics: str) -> None:
-    """Nothing to spare: >= holds, > does not; where the least value is at a corner of the box, nearly all are decided."""
+    """Nothing to spare: >= holds, > does not; where the least value is at a corner, nearly all are decided."""
     corners = missed = 0
     for seed in range(1000, 1000 + RUNS // 2):
         rng = np.random.default_rng(seed)
