@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import inf, nextafter
-from typing import Any
+from typing import Any, Final
 
 from lunette.certificate.ahead import MOST, moving
 from lunette.certificate.check import ZERO, Network, Node, Region
@@ -42,11 +42,16 @@ def region_of(net: Network, boxes: Sequence[Box], semantics: str = "real", bits:
     return Region(net, exact, bits, semantics == "float")
 
 
+FAR: Final = 1 << 28
+"""Coefficients of walks; for fewer, nobody has to have a file beside check.py."""
+
+
 def lined(region: Region) -> list[Step]:
-    """Lines in the cells of inputs, where few of these vary, and more cells than lines have numbers ask for walks."""
-    many, last = len(moving(region)), max(region.net.nodes)
-    asking = {(p, c) for n in region.net.nodes.values() for p, cells in _open(region, n).items() for c in cells}
-    if many > MOST or sum(not _is_exact(region.net, region.net.nodes[p]) for p, _ in asking) <= 2 + many:
+    """Lines in the cells of inputs, where few of these vary, and walks from all cells that ask for one would go far."""
+    net, last = region.net, max(region.net.nodes)
+    asking = {(p, c) for n in net.nodes.values() for p, cells in _open(region, n).items() for c in cells}
+    walks = sum(not _is_exact(net, net.nodes[p]) for p, _ in asking)
+    if len(moving(region)) > MOST or walks * net.size < FAR:
         return []
     region.lines(last)
     return [Lines(last)]
