@@ -3,7 +3,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cfenv>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include <unordered_map>
 
 #include "plan.hpp"
+#include "threads.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -44,17 +44,6 @@ std::shared_ptr<const Task> find(std::string_view name) {
     auto at = all.tasks.find(name);
     return at == all.tasks.end() ? nullptr : at->second;
 }
-
-// Other runtimes have their threads flush subnormal numbers to zero (XLA does); lunette's results have them.
-class PlainFloats {
-public:
-    PlainFloats() { std::fegetenv(&before_), std::fesetenv(FE_DFL_ENV); }
-    PlainFloats(const PlainFloats&) = delete;
-    ~PlainFloats() { std::fesetenv(&before_); }
-
-private:
-    std::fenv_t before_;
-};
 
 int run(const char* name, std::size_t length, std::size_t count, void* const* buffers, const std::int64_t* bytes,
         char* message, std::size_t room) noexcept {
@@ -109,6 +98,8 @@ void bind_foreign(nb::module_& m) {
         return f();
     }, "f"_a, nb::sig("def with_plain_floats(f: object) -> object"),
        "f(), on a thread that may be flushing subnormal numbers to zero; it does not meanwhile.");
+    m.def("borrow_threads", [](std::uintptr_t lend) { borrow_threads(reinterpret_cast<Lend*>(lend)); }, "lend"_a,
+          "The address of what runs parts on threads of another runtime (native/threads.hpp); 0: threads of our own.");
     m.def("keep_task", keep, "name"_a, "task"_a, "Keeps a task for good, for callers that know it by its name.");
     m.def("keep_plan", [](const std::string& name, nb::handle_t<Plan> plan) { keep(name, task_of(plan)); }, "name"_a,
           "plan"_a, "The same for a plan.");

@@ -15,6 +15,7 @@
 #include <new>
 #include <thread>
 #include <type_traits>
+#include <utility>
 
 namespace lunette {
 namespace {
@@ -26,6 +27,48 @@ inline void pause() {
     asm volatile("yield");
 #endif
 }
+
+// Work that threads take from, one task at a time.
+class Job {
+public:
+    void begin(std::int64_t tasks, void (*task)(void*, std::int64_t), void* data) {
+        tasks_ = tasks, task_ = task, data_ = data, error_ = nullptr;
+        next_.store(0, std::memory_order_relaxed);
+    }
+
+    void take() {
+        try {
+            for (std::int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;) task_(data_, i);
+        } catch (...) {
+            std::lock_guard lock(mutex_);
+            if (!error_) error_ = std::current_exception();
+        }
+    }
+
+    // When all who took are done: what the first of them threw.
+    std::exception_ptr failure() { return std::exchange(error_, nullptr); }
+
+private:
+    std::atomic<std::int64_t> next_{0};
+    std::int64_t tasks_ = 0;
+    void (*task_)(void*, std::int64_t) = nullptr;
+    void* data_ = nullptr;
+    std::exception_ptr error_;
+    std::mutex mutex_;
+};
+
+// Whether this thread is doing a task: what it calls then, it does alone.
+bool& inside_task() {
+    thread_local bool inside = false;
+    return inside;
+}
+
+class Inside {
+public:
+    Inside() { inside_task() = true; }
+    Inside(const Inside&) = delete;
+    ~Inside() { inside_task() = false; }
+};
 
 constexpr int most_threads = 256;
 constexpr auto spin_time = std::chrono::microseconds(30);
@@ -45,20 +88,18 @@ public:
             ++started_;
         }
         keep_off_this_cpu(std::min(helpers, started_));
-        tasks_ = tasks, task_ = task, data_ = data, helpers_ = helpers, error_ = nullptr;
-        next_.store(0, std::memory_order_relaxed);
+        job_.begin(tasks, task, data), helpers_ = helpers;
         state_.fetch_add(open);
         generation_.fetch_add(1);
         if (sleeping_.load() > 0) {
             { std::lock_guard lock(mutex_); }
             wake_.notify_all();
         }
-        take_tasks();
+        job_.take();
         state_.fetch_sub(open);
         for (int tries = 0; state_.load(std::memory_order_acquire) != 0; ++tries)
             if (tries < 4000) pause(); else std::this_thread::yield();
-        std::exception_ptr error = error_;
-        error_ = nullptr;
+        const std::exception_ptr error = job_.failure();
         busy_.store(false, std::memory_order_release);
         if (error) std::rethrow_exception(error);
         return true;
@@ -66,15 +107,6 @@ public:
 
 private:
     static constexpr int open = 1 << 20;
-
-    void take_tasks() {
-        try {
-            for (std::int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;) task_(data_, i);
-        } catch (...) {
-            std::lock_guard lock(mutex_);
-            if (!error_) error_ = std::current_exception();
-        }
-    }
 
     // A worker that wakes on the caller's own processor gets its turn when the caller has done everything. The system
     // leaves it there as long as no other processor is idle, so it is told to go elsewhere.
@@ -92,7 +124,8 @@ private:
     }
 
     void work(int me) {
-        inside_task() = true;
+        const Inside inside;
+        std::fesetenv(FE_DFL_ENV);  // not that of the thread which happened to begin this one
         places_[me].thread.store(gettid(), std::memory_order_relaxed);
         std::uint64_t seen = 0;
         for (;;) {
@@ -107,7 +140,7 @@ private:
             }
             seen = generation_.load();
             places_[me].cpu.store(sched_getcpu(), std::memory_order_relaxed);
-            if (state_.fetch_add(1) >= open && me < helpers_) take_tasks();
+            if (state_.fetch_add(1) >= open && me < helpers_) job_.take();
             state_.fetch_sub(1, std::memory_order_release);
         }
     }
@@ -120,29 +153,20 @@ private:
     std::atomic<bool> busy_{false};
     std::atomic<int> state_{0}, sleeping_{0};
     std::atomic<std::uint64_t> generation_{0};
-    std::atomic<std::int64_t> next_{0};
-    std::int64_t tasks_ = 0;
-    void (*task_)(void*, std::int64_t) = nullptr;
-    void* data_ = nullptr;
+    Job job_;
     int helpers_ = 0, started_ = 0;
     Place places_[most_threads];
-    std::exception_ptr error_;
     std::mutex mutex_;
     std::condition_variable wake_;
-
-public:
-    static bool& inside_task() {
-        thread_local bool inside = false;
-        return inside;
-    }
 };
 
 // Never destroyed: workers sleep in it until the process ends. A forked child has none of the threads, so it
 // forgets the parent's pool and starts its own.
 std::atomic<Workers*> the_workers{nullptr};
+std::atomic<Lend*> lender{nullptr};
 // As the library is loaded, not at first use: a child that is forked in the middle of that would wait for it.
 [[maybe_unused]] const int forgotten_in_children =
-    pthread_atfork(nullptr, nullptr, [] { the_workers.store(nullptr); });
+    pthread_atfork(nullptr, nullptr, [] { the_workers.store(nullptr), lender.store(nullptr); });
 
 Workers& workers() {
     if (Workers* w = the_workers.load(std::memory_order_acquire)) return *w;
@@ -182,16 +206,34 @@ int num_threads() {
 
 void set_num_threads(int n) { wanted.store(std::clamp(n, 1, most_threads)); }
 
+void borrow_threads(Lend* lend) { lender.store(lend); }
+
+namespace {
+
+// Whether it was done by threads of another runtime.
+bool run_on_borrowed(std::int64_t tasks, void (*task)(void*, std::int64_t), void* data, int threads) {
+    Lend* const lend = lender.load(std::memory_order_acquire);
+    if (!lend) return false;
+    Job job;
+    job.begin(tasks, task, data);
+    const auto part = [](void* job, std::int64_t) {
+        const PlainFloats plain;
+        const Inside inside;
+        static_cast<Job*>(job)->take();
+    };
+    if (!lend(threads, part, &job)) return false;
+    if (const std::exception_ptr error = job.failure()) std::rethrow_exception(error);
+    return true;
+}
+
+}  // namespace
+
 void run_tasks(std::int64_t tasks, void (*task)(void*, std::int64_t), void* data) {
-    bool& inside = Workers::inside_task();
-    int helpers = static_cast<int>(std::min<std::int64_t>(num_threads(), tasks)) - 1;
-    if (helpers > 0 && !inside) {
-        struct Mark {
-            bool& flag;
-            explicit Mark(bool& f) : flag(f) { flag = true; }
-            ~Mark() { flag = false; }
-        } mark(inside);
-        if (workers().try_run(tasks, task, data, helpers)) return;
+    const int threads = static_cast<int>(std::min<std::int64_t>(num_threads(), tasks));
+    if (threads > 1 && !inside_task()) {
+        if (run_on_borrowed(tasks, task, data, threads)) return;
+        const Inside inside;
+        if (workers().try_run(tasks, task, data, threads - 1)) return;
     }
     for (std::int64_t i = 0; i < tasks; ++i) task(data, i);
 }

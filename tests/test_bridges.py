@@ -57,19 +57,27 @@ def test_networks_compute_the_same_with_ours(make: type[torch.nn.Module]) -> Non
         assert same(ours(x), model(x)) or torch.allclose(ours(x), model(x), rtol=1e-5, atol=1e-6)
 
 
-def test_nodes_of_pools_are_watched_inside_of_a_step() -> None:
-    """Each side's own nodes, as many as there are pools, in every step."""
-    model = bridge_torch.UNet()
+@pytest.mark.parametrize("make", [bridge_torch.ResNet, bridge_torch.UNet])
+def test_nodes_of_pools_are_watched_inside_of_a_step(
+    make: type[torch.nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each side's own nodes, as many as there are pools, whether they are compiled or Python's."""
+    model, x = make(), torch.randn(1, 3 if make is bridge_torch.ResNet else 1, 16, 16)
     ours = copy.deepcopy(model)
     lt.replace(ours)
-    x = torch.randn(1, 1, 16, 16)
-    for network in (model, ours):
-        seconds = bridge_torch._watched(network)
-        step = bridge_torch._step(network, x)
-        step()
-        step()
-        assert len(seconds) == 4 and all(0 < s < 10 for s in seconds)
-    assert all(0 < s < 10 for s in bridge_torch._inside(model, ours, x, steps=2))
+    names: list[str] = []
+    watched = bridge_torch.POOL_NODES
+
+    class Watched:
+        @staticmethod
+        def fullmatch(name: str) -> object:
+            found = watched.fullmatch(name)
+            names.extend([name] * (found is not None))
+            return found
+
+    monkeypatch.setattr(bridge_torch, "POOL_NODES", Watched)
+    seconds = bridge_torch._inside(model, ours, x, steps=2)
+    assert len(names) == 2 * 2 * 2 and all(0 < s < 10 for s in seconds)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler warns of parts of its own

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import subprocess
 import sys
 import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -127,6 +130,7 @@ def test_the_problems_below_use_every_kernel(monkeypatch: pytest.MonkeyPatch) ->
     unused = {name for name in dir(_native) if not name.startswith("_") and callable(getattr(_native, name))}
     unused -= {"Pool", "Plan", "Task", "get_num_threads", "set_num_threads", "instruction_set"}
     unused -= {"foreign_run", "keep_plan", "keep_task", "with_plain_floats"}  # what XLA calls: tests/test_jax_bridge.py
+    unused -= {"borrow_threads"}  # below, and tests/test_torch_nodes.py
     unused -= {"conv_blocked"} if ln.instruction_set() == "generic" else set()
     unused -= {"pull_rows", "weigh_rows"}  # rows of bounds, on one thread: tests/test_lines.py
 
@@ -161,6 +165,99 @@ def test_many_python_threads_get_the_same_results() -> None:
     for t in threads:
         t.join(300)
     assert not failures and not any(t.is_alive() for t in threads)
+
+
+PART = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+LEND = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int64, PART, ctypes.c_void_p)
+Lend = Callable[[int, Callable[[int, int], None], int], bool]
+
+
+@contextmanager
+def lending(lend: Lend) -> Iterator[None]:
+    """Another runtime, which runs parts on threads of its own."""
+    function = LEND(lend)
+    _native.borrow_threads(ctypes.cast(function, ctypes.c_void_p).value or 0)
+    before = ln.get_num_threads()
+    ln.set_num_threads(2)
+    try:
+        yield
+    finally:
+        _native.borrow_threads(0)
+        ln.set_num_threads(before)
+
+
+def test_parts_run_on_threads_of_others() -> None:
+    """In whatever order they run them, one after another or at the same time, or if nobody comes for a part."""
+    asked: list[int] = []
+
+    def at_once(parts: int, part: Callable[[int, int], None], data: int) -> bool:
+        asked.append(parts)
+        threads = [threading.Thread(target=part, args=(data, i)) for i in range(parts)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        return True
+
+    def backwards(parts: int, part: Callable[[int, int], None], data: int) -> bool:
+        for i in reversed(range(parts)):
+            part(data, i)
+        return True
+
+    def never(parts: int, part: Callable[[int, int], None], data: int) -> bool:
+        asked.append(-parts)
+        return False
+
+    ln.set_num_threads(2)
+    want = compute(0)
+    for lend in (at_once, backwards, never):
+        with lending(lend):
+            assert equal(compute(0), want)
+    assert set(asked) == {2, -2}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="knows one register, by libm")
+def test_borrowed_threads_keep_small_numbers() -> None:
+    """Where theirs flush numbers without all their digits to zero, parts do not, and theirs go on to do so."""
+    libm = ctypes.CDLL("libm.so.6")
+    flush = 0x8040
+
+    def environment() -> bytearray:
+        now = (ctypes.c_char * 32)()
+        libm.fegetenv(now)
+        return bytearray(now)
+
+    def flushing(parts: int, part: Callable[[int, int], None], data: int) -> bool:
+        ours, theirs = environment(), environment()
+        theirs[28:] = (int.from_bytes(theirs[28:], "little") | flush).to_bytes(4, "little")
+        libm.fesetenv(bytes(theirs))
+        for i in range(parts):
+            part(data, i)
+        kept.append(int.from_bytes(environment()[28:], "little") & flush == flush)
+        libm.fesetenv(bytes(ours))
+        return True
+
+    kept: list[bool] = []
+    with lending(flushing):
+        y = ln.avg_pool(np.full((1, 64, 64, 64), 2.0**-140, np.float32), 2)
+    assert kept and all(kept) and (y == np.float32(2.0**-140)).all()
+
+
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    """Those that its parent borrowed are not in it: it would wait for them for ever."""
+    in_a_process("""
+        from test_native import lending
+        home = os.getpid()
+        def here(parts, part, data):
+            assert os.getpid() == home
+            for i in range(parts): part(data, i)
+            return os.getpid() == home
+        ln.set_num_threads(2)
+        want = compute(0)
+        with lending(here):
+            assert equal(compute(0), want)
+            assert in_child(lambda: equal(compute(0), want)) and equal(compute(0), want)
+    """)
 
 
 def in_a_process(code: str) -> None:

@@ -315,3 +315,35 @@ def test_python_may_be_asked_for(way: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "MaxPoolBackward" in done.stdout
+
+
+def test_kernels_run_on_the_threads_that_torch_has() -> None:
+    """Where nodes are compiled and torch has as many: two pools of threads would wait for each other's processors."""
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+THREADS = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import numpy as np, torch, lunette as ln, lunette.torch as lt
+from lunette.torch.nodes import connected
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+assert connected()
+torch.set_num_threads(2), ln.set_num_threads(2)
+torch.randn(1 << 20).exp()                             # torch's own begin
+before, x = threads(), np.ones((4, 16, 64, 64), np.float32)
+want = ln.avg_pool(x, 3)
+ln.conv(x, np.ones((16, 16, 3, 3), np.float32))
+assert threads() == before, (before, threads())        # nobody else was needed
+torch.set_num_threads(1)                               # torch has fewer than lunette wants
+assert (ln.avg_pool(x, 3) == want).all()
+assert threads() > before
+if (child := os.fork()) == 0:                          # where torch's threads are not
+    torch.set_num_threads(2)
+    os._exit(0 if (ln.avg_pool(x, 3) == want).all() else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""

@@ -198,6 +198,11 @@ def with_plain_floats(f: object) -> object:
     f(), on a thread that may be flushing subnormal numbers to zero; it does not meanwhile.
     """
 
+def borrow_threads(lend: int) -> None:
+    """
+    The address of what runs parts on threads of another runtime (native/threads.hpp); 0: threads of our own.
+    """
+
 def keep_task(name: str, task: Task) -> None:
     """Keeps a task for good, for callers that know it by its name."""
 

@@ -14,11 +14,16 @@
 #include <torch/version.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <mutex>
 #include <string>
+
+// What OpenMP does `#pragma omp parallel` by: GNU's name for it, which LLVM's and Intel's runtimes have as well. It is that of
+// the runtime which torch is linked to, another one would have other threads; null where torch has none.
+extern "C" void GOMP_parallel(void (*region)(void*), void* data, unsigned threads, unsigned flags) __attribute__((weak));
 
 namespace {
 
@@ -156,7 +161,26 @@ std::int64_t keep(std::string forward, std::string backward, std::string op, std
     return static_cast<std::int64_t>(pools.size()) - 1;
 }
 
+// As native/threads.hpp says (Lend). All of torch's threads are asked for, since a team of another size would be made anew.
+bool lend(std::int64_t parts, void (*part)(void*, std::int64_t), void* data) {
+    if (!GOMP_parallel || at::in_parallel_region() || at::get_num_threads() < parts) return false;
+    struct Region {
+        std::int64_t parts;
+        void (*part)(void*, std::int64_t);
+        void* data;
+        std::atomic<std::int64_t> next{0};
+    } region{parts, part, data};
+    const auto enter = [](void* data) {
+        auto& region = *static_cast<Region*>(data);
+        for (std::int64_t i; (i = region.next.fetch_add(1)) < region.parts;) region.part(region.data, i);
+    };
+    GOMP_parallel(enter, &region, 0, 0);
+    return true;
+}
+
 }  // namespace
+
+extern "C" __attribute__((visibility("default"))) std::uintptr_t lunette_lend() { return reinterpret_cast<std::uintptr_t>(&lend); }
 
 // Tells torch of it, if this is the torch that it was compiled for.
 extern "C" __attribute__((visibility("default"))) int lunette_connect(const char* version, std::uintptr_t address) try {

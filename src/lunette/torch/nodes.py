@@ -52,6 +52,8 @@ def connected() -> bool:
             library = ctypes.CDLL(str(path))
             library.lunette_connect.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
             if library.lunette_connect(torch.__version__.encode(), _native.foreign_run()):
+                library.lunette_lend.restype = ctypes.c_void_p
+                _native.borrow_threads(library.lunette_lend())
                 return True
         except (OSError, AttributeError):  # there is none, or none for this machine or this torch
             continue
