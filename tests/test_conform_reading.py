@@ -81,6 +81,16 @@ def test_a_tie_that_goes_to_the_last_cell_is_one_finding() -> None:
     assert finding.case.mode == "indices" and finding.case.size == 2
 
 
+def all_of_ties_vjp(primals: tuple[Array], g: Array, kernel: Any) -> tuple[Array]:
+    return ln.max_pool_vjp(primals, g, kernel=kernel, ties="all")
+
+
+def test_a_derivative_shared_among_equals_is_a_tie_beside_nan_too() -> None:
+    """Only where nothing but windows with several NaN is wrong, it is NaN that tells."""
+    report = conform(lambda x, kernel: ln.max_pool(x, kernel), "max_pool", vjp=all_of_ties_vjp, cases=200, modes="vjp")
+    assert [f.kind for f in report.findings] == ["tie", "nan"]
+
+
 # ---- wrong answers and refusals
 
 

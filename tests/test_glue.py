@@ -29,7 +29,7 @@ every_case = pytest.mark.parametrize(("kind", "case"), CASES)
 
 
 def options(kind: type[Glue], case: Case) -> tuple[Any, ...]:
-    own = fields(kind)  # type: ignore[arg-type]
+    own = fields(kind)
     assert set(case.options) <= {f.name for f in own}
     return tuple(case.options.get(f.name, f.default) for f in own)
 

@@ -188,7 +188,7 @@ def test_overflow_makes_infinite_ends_and_no_nan(kind: type[Op]) -> None:
 
 
 def glue_options(kind: type[Glue], case: Case) -> tuple[Any, ...]:
-    return tuple(case.options.get(f.name, f.default) for f in fields(kind))  # type: ignore[arg-type]
+    return tuple(case.options.get(f.name, f.default) for f in fields(kind))
 
 
 def check_glue(kind: type[Glue], case: Case, dtype: Any, seed: int, style: int) -> None:

@@ -32,7 +32,7 @@ def graph_of(kind: type[Op], case: Case, dtype: str, batch: tuple[int, ...] = ()
         named = dict(zip(kind.arrays, inputs, strict=False))
         g.output(ALL[kind](**named, **case.options))
     else:
-        own = fields(kind)  # type: ignore[arg-type]
+        own = fields(kind)
         options = tuple(case.options.get(f.name, f.default) for f in own)
         g.output(g.apply(kind, inputs, options))
     return g

@@ -11,8 +11,10 @@ import os
 import platform
 import shlex
 import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,3 +66,10 @@ class Handler:
                 )
             made.replace(to)
         return to
+
+
+def command(module: str, description: str, build: Callable[[], Path]) -> None:
+    """What `python -m` of a module does that compiles a handler: says that it takes a while, and where it is then."""
+    ArgumentParser(prog=f"python -m {module}", description=description).parse_args()
+    print("compiling: some seconds, on a busy machine a minute", file=sys.stderr, flush=True)
+    print(build())

@@ -34,6 +34,7 @@ from lunette import relaxing
 from lunette.errors import ArgumentError, DTypeError, LunetteError, ShapeError, error_context, misspelt, shown
 from lunette.number import Array, Interval
 from lunette.rules import Interpretation, missing, tells, untold
+from lunette.value import Value
 from lunette.window import Shape, is_sequence
 
 Arrays = Sequence[Array | None]
@@ -106,7 +107,7 @@ JVP.way("own rule", lambda kind: kind.is_own() and kind.tells("push"))
 VJP.way("own rule", lambda kind: kind.is_own() and kind.tells("pull"))
 
 
-class Op(ABC):
+class Op(Value, ABC):
     """One operator on one sample: x is (channels, *space), or what the room says.
 
     Declare what is true of it (`linear_in`, `monotone`); laws test the declaration, and rules that follow from it are

@@ -158,7 +158,10 @@ def _as_if_flushed(case: Case, data: Data, fault: Fault, least: float) -> bool:
 
 
 def _tie(case: Case, data: Data, fault: Fault) -> bool:
-    """The cell at the index is as great as the winner; a derivative is wrong only where several cells are."""
+    """The cell at the index is as great as the winner; a derivative is wrong only where several cells are.
+
+    Several NaN are such cells, too; but where nothing else is wrong it is NaN that tells.
+    """
     if not case.kind.selects or case.option("ties") is None:
         return False
     if fault.name == "index":
@@ -169,10 +172,10 @@ def _tie(case: Case, data: Data, fault: Fault) -> bool:
     options = {n: v for n, v in case.options.items() if n != "ties"} | {"ties": "all"}
     function = ALL[case.kind]
     winners = jvp_of(function, case.kind)((x,), (np.ones_like(x),), **options)
-    tied = (winners > 1) & ~np.isnan(function(x, **case.options))
+    tied, nan = winners > 1, np.isnan(function(x, **case.options))
     if case.mode == "vjp":
-        tied = vjp_of(function, case.kind)((x,), tied.astype(x.dtype), **options)[0] > 0
-    return bool(tied[fault.wrong].all())
+        tied, nan = (vjp_of(function, case.kind)((x,), a.astype(x.dtype), **options)[0] > 0 for a in (tied, nan))
+    return bool(tied[fault.wrong].all()) and not bool(nan[fault.wrong].all())
 
 
 def _at_zero(case: Case, data: Data, fault: Fault) -> bool:

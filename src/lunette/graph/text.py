@@ -57,7 +57,7 @@ def options_of(kind: type[Op]) -> dict[str, Any]:
         return options_of(kind.base)
     if issubclass(kind, Windowed):
         return defaults_of(lookup(kind)[0], kind)
-    return {f.name: f.default for f in fields(kind)}  # type: ignore[arg-type]
+    return {f.name: f.default for f in fields(kind)}
 
 
 # ---- writing

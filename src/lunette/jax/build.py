@@ -9,11 +9,11 @@ It takes some seconds, once for every version of jaxlib.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from pathlib import Path
 
 import jax
 
+from lunette.building import command
 from lunette.jax.way import HANDLER, places
 
 
@@ -23,7 +23,4 @@ def build() -> Path:
 
 
 if __name__ == "__main__":
-    ArgumentParser(
-        prog="python -m lunette.jax.build", description="Compile the handler by which JAX calls lunette."
-    ).parse_args()
-    print(build())
+    command("lunette.jax.build", "Compile the handler by which JAX calls lunette.", build)

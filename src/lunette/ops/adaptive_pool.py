@@ -9,7 +9,6 @@ Rules W7 and W8 (lunette.window) and M2 (max_pool) apply; an entry None of outpu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from lunette.number import Ties
@@ -60,7 +59,6 @@ _CASES: Mapping[str, Case] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class AdaptiveAvgPool(_Bins, AvgPool):
     """Adaptive average pooling as a value. Meaning and derivatives: those of avg_pool, over bins."""
 
@@ -75,7 +73,6 @@ class AdaptiveAvgPool(_Bins, AvgPool):
         return cls(_window(shapes, options[0]))
 
 
-@dataclass(frozen=True, slots=True)
 class AdaptiveMaxPool(_Bins, MaxPool):
     """Adaptive max pooling as a value. Meaning and derivatives: those of max_pool, over bins."""
 

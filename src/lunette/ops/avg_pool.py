@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from numbers import Rational
 from typing import Any, ClassVar, Self
@@ -29,6 +29,7 @@ from lunette.number import Array, Number, as_dtype, divide, is_real, like, mean,
 from lunette.op import ABSENT, Arithmetic, Arrays, Case, Kernels, Shapes, apply, case, request, spelled
 from lunette.ops import chance
 from lunette.ops.pool import Pool, View
+from lunette.value import value
 from lunette.window import Cell, Ints, Padding, Shape, Window, flag
 
 
@@ -36,7 +37,7 @@ def _divisor(op: str, rng: chance.Rng, d: int, limits: chance.Limits) -> Any:
     return int(rng.choice([3, -2, 7])) if limits.divisors and d > 1 and rng.random() < 0.15 else chance.OMIT
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AvgPool(Pool):
     """Average pooling as a value."""
 

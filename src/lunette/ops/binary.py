@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -49,7 +48,6 @@ _TWO: Mapping[str, Case] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Binary(Glue):
     """A function of two cells, broadcast."""
 
@@ -287,7 +285,6 @@ class Equal(Binary):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class Prefer(Glue):
     """T where x > y, half of t where they are equal, zero elsewhere: what a maximum of the two passes on to x."""
 

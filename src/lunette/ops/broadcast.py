@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -20,10 +19,11 @@ from lunette.number import Array, Number, cells_in, total, zero_of
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.glue import Glue, Layout, broadcast, check_axes, check_sequence, make, shape_of, strides
 from lunette.ops.layout import reshape
+from lunette.value import value
 from lunette.window import Shape, flag, integer, is_sequence
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BroadcastTo(Layout):
     """NumPy's broadcasting to a larger shape."""
 
@@ -71,7 +71,7 @@ class BroadcastTo(Layout):
         return Kernels(core.strided_copy(dtype.char, list(self.to), 0, steps, prod(x), 0, strides(self.to), n, None))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reduction(Glue):
     """Every row of cells along some axes, folded to one."""
 

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -21,12 +20,13 @@ from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import Glue, check_axis, lift, make, shape_of
 from lunette.ops.pad import slice as cut
+from lunette.value import value
 from lunette.window import Shape
 
 _most = 32  # arrays in one call of the kernel
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Concat(Glue):
     """Arrays joined along one axis."""
 

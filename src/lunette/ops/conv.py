@@ -16,7 +16,7 @@ No channel or no tap at all leaves the bias.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
 from typing import Any, ClassVar, Self
 
@@ -31,13 +31,14 @@ from lunette.ops.broadcast import broadcast_to
 from lunette.ops.glue import shape_of
 from lunette.ops.layout import reshape
 from lunette.ops.windowed import Windowed
+from lunette.value import value
 from lunette.window import Ints, Padding, Shape, Window, integer
 
 Tap = tuple[int, int]
 UNFUSED = [0, 1, 2, -1, -1, -1, -1, 3]  # no scale and shift, nothing added, no packed weights
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Conv(Windowed):
     """Convolution as a value: x (in-channels, *space), w (out-channels, in-channels/groups, *kernel), b or None."""
 

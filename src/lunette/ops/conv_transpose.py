@@ -10,7 +10,6 @@ of a transposed window are the pairs of the window read backwards.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -23,7 +22,6 @@ from lunette.ops.windowed import Windows
 from lunette.window import Ints, Padding, Shape, Window
 
 
-@dataclass(frozen=True, slots=True)
 class ConvTranspose(Conv):
     """Transposed convolution as a value: x (in-channels, *space), w (in-channels, out-channels/groups, *kernel)."""
 

@@ -12,7 +12,7 @@ What their own derivatives are follows from what the operator declares:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar, Self
@@ -23,6 +23,7 @@ from lunette.number import Array
 from lunette.op import JVP, VJP, Arrays, Case, Kernels, Op, Shapes, apply, cannot_derive, check_shape
 from lunette.ops.binary import add
 from lunette.rules import Interpretation, missing, untold
+from lunette.value import value
 from lunette.window import Shape
 
 
@@ -111,7 +112,7 @@ def put(values: Sequence[Any], at: int, value: Any) -> tuple[Any, ...]:
     return (*values[:at], value, *values[at + 1 :])
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Derivative(Op):
     """What JVPs and VJPs share: an operator, whose arrays come first and whose options are theirs."""
 
@@ -161,7 +162,6 @@ class Derivative(Op):
         self.op.check(*arrays[: self.count()])
 
 
-@dataclass(frozen=True, slots=True)
 class Jvp(Derivative):
     """The derivative of an operator: its arrays, then their tangents."""
 
@@ -214,7 +214,6 @@ class Jvp(Derivative):
         return cls.base.bend_vjp(options, at, g, t, wrt)  # second derivatives are symmetric
 
 
-@dataclass(frozen=True, slots=True)
 class Vjp(Derivative):
     """The transposed derivative of an operator in one of its arrays: its arrays, then the cotangent of its result."""
 

@@ -10,7 +10,6 @@ keepdims=True keeps the spatial axes with size 1. Rule W7 (lunette.window): no s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from lunette import relaxing
@@ -21,6 +20,7 @@ from lunette.ops.avg_pool import AvgPool
 from lunette.ops.max_pool import MaxPool
 from lunette.ops.pool import check_ties
 from lunette.ops.windowed import Windows
+from lunette.value import value
 from lunette.window import Shape, Window, flag, spatial_axes
 
 
@@ -71,7 +71,7 @@ _CASES: Mapping[str, Case] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GlobalAvgPool(_Whole, AvgPool):
     """Global average pooling as a value. Meaning and derivatives: those of avg_pool, over one window."""
 
@@ -88,7 +88,7 @@ class GlobalAvgPool(_Whole, AvgPool):
         return cls(_window(shapes), keepdims=flag("keepdims", options[0]))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GlobalMaxPool(_Whole, MaxPool):
     """Global max pooling as a value. Meaning and derivatives: those of max_pool, over one window."""
 

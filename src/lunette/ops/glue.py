@@ -40,7 +40,7 @@ class Glue(Op):
 
     def options(self) -> tuple[Any, ...]:
         """The options that make this operator again."""
-        return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+        return tuple(getattr(self, f.name) for f in fields(self))
 
     # ---- rows: the same operator on arrays with an axis in front, entry by entry
 

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -20,10 +19,11 @@ from lunette.errors import ArgumentError, ShapeError, error_context
 from lunette.number import Array
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.glue import Layout, check_axis, check_sequence, make, shape_of, strides
+from lunette.value import value
 from lunette.window import Shape, integer, is_sequence
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reshape(Layout):
     """The same cells in row-major order, in another shape."""
 
@@ -67,7 +67,7 @@ class Reshape(Layout):
         return Kernels(core.unary(dtype.char, "copy", prod(self.to), 0.0))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Transpose(Layout):
     """The axes in another order."""
 

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -26,10 +25,11 @@ from lunette.ops.broadcast import broadcast_to
 from lunette.ops.broadcast import sum as sum_cells
 from lunette.ops.glue import Glue, broadcast, make, shape_of
 from lunette.ops.layout import reshape, transpose
+from lunette.value import value
 from lunette.window import Shape
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MatMul(Glue):
     """A product of matrices with equal batch axes, each of which may be read transposed."""
 

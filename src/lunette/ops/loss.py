@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -23,13 +22,14 @@ from lunette.ops.broadcast import sum as sum_cells
 from lunette.ops.glue import Glue, check_axis, dtype_name, make, shape_of
 from lunette.ops.norm import log_softmax
 from lunette.ops.reduce import mean
+from lunette.value import value
 from lunette.window import Shape, integer
 
 ROWS_OF = ("float32", "float64", "float16", "bfloat16", "object")
 """The dtypes of logits."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OneHot(Glue):
     """1 at the label, 0 elsewhere, along a new axis. Labels have no derivative."""
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Final, Self
 
@@ -58,13 +58,14 @@ from lunette.ops.pool import Pool, View
 from lunette.ops.power import power as power_of
 from lunette.ops.unary import abs as absolute
 from lunette.ops.unary import sqrt
+from lunette.value import value
 from lunette.window import Ints, Padding, Window
 
 ROOTS: Final = {1: 0, 2: 1, 4: 2, 8: 3, math.inf: 0}
 """How many square roots make the root of a power, for those that bounds take apart."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LpPool(Pool):
     """Lp pooling as a value."""
 

@@ -15,7 +15,6 @@ derivative where several cells equal the winner: the first, all of them in full,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -27,10 +26,11 @@ from lunette.number import Array, Interval, Number, Ties, place, select, total, 
 from lunette.op import ABSENT, Arithmetic, Arrays, Case, Kernels, Record, Shapes, apply, case, request, spelled
 from lunette.ops import chance
 from lunette.ops.pool import Pool, View, check_ties
+from lunette.value import value
 from lunette.window import Axis, Ints, Padding, Window, flag
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MaxPool(Pool):
     """Max pooling as a value."""
 

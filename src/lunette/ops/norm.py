@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -31,10 +30,11 @@ from lunette.ops.layout import reshape, transpose
 from lunette.ops.smooth_max_pool import smooth_max_pool
 from lunette.ops.unary import exp as exp_cells
 from lunette.ops.unary import sqrt
+from lunette.value import value
 from lunette.window import Shape
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlongAxis(Glue):
     """A function of each row of cells along one axis."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -21,13 +21,14 @@ from lunette.errors import ArgumentError, shown
 from lunette.number import Array, as_dtype, like
 from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.glue import Layout, check_number, make, shape_of, strides
+from lunette.value import value
 from lunette.window import Shape, integer, is_sequence
 
 _python_slice = builtins.slice  # this module has a slice of its own
 Pairs = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pad(Layout):
     """Cells of one value around x, and step-1 of them between its cells."""
 
@@ -96,7 +97,7 @@ class Pad(Layout):
         return Kernels(core.strided_copy(dtype.char, list(x), 0, strides(x), prod(x), first, apart, prod(out), fill))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Slice(Layout):
     """A part of x: from start to before stop on each axis, every step-th cell."""
 

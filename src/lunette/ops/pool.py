@@ -15,6 +15,7 @@ from lunette.number import Array, Number, Ties, cells_in, each, zero_of
 from lunette.op import Case, Shapes
 from lunette.ops import chance
 from lunette.ops.windowed import Windowed
+from lunette.value import value
 from lunette.window import AxisTable, Cell, Shape, Window, is_sequence, spatial_axes
 
 
@@ -32,7 +33,7 @@ class View:
         return self.inside - len(self.places)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pool(Windowed):
     """A window over the space of each channel."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -39,9 +38,10 @@ from lunette.ops.binary import Binary, mul, sub
 from lunette.ops.enclose import curve_of
 from lunette.ops.glue import broadcast, check_number, make, shape_of
 from lunette.ops.unary import Unary, log
+from lunette.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Power(Unary):
     """X to a fixed power: products for whole exponents, roots of non-negative numbers for others."""
 

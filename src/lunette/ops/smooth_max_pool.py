@@ -55,6 +55,7 @@ from lunette.ops.enclose import enclosed
 from lunette.ops.glue import shape_of
 from lunette.ops.pool import Pool, View
 from lunette.ops.unary import Exp, Log
+from lunette.value import value
 from lunette.window import Ints, Padding, Shape, Window, flag
 
 
@@ -66,7 +67,7 @@ class Softmax:
     weights: Sequence[Number]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SmoothMaxPool(Pool):
     """Smooth max pooling as a value; beta is an array argument, since it has a derivative."""
 

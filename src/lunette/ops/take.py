@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Final, Self
 
@@ -21,6 +20,7 @@ from lunette.errors import ArgumentError, ShapeError, error_context
 from lunette.number import Array, cells_in, total, zero_of
 from lunette.op import Case, Kernels, Shapes, apply
 from lunette.ops.glue import Glue, check_axis, make, shape_of
+from lunette.value import value
 from lunette.window import Shape, integer
 
 
@@ -40,7 +40,7 @@ BEYOND: Final[dict[str, Callable[[int, int], int]]] = {
 """Which cell of a row of n stands for cell i, which may lie beyond its ends: padding that repeats cells."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Moved(Glue):
     """What the two share: x and places, of which there are no derivatives."""
 
@@ -114,7 +114,7 @@ class Take(Moved):
         return Kernels(core.take(dtype.char, before, x[self.axis], behind, places[0]))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Put(Moved):
     """Sums of cells at some places of an axis of n."""
 

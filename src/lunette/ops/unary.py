@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -43,12 +42,12 @@ from lunette.op import Case, Kernels, Shapes, case
 from lunette.ops.binary import add, div, gate, mul, sub
 from lunette.ops.enclose import Curved
 from lunette.ops.glue import Glue, check_number, make
+from lunette.value import value
 from lunette.window import Shape
 
 _ONE: Mapping[str, Case] = {"line": case((5,)), "plane": case((2, 3)), "point": case(()), "nothing": case((0, 2))}
 
 
-@dataclass(frozen=True, slots=True)
 class Unary(Glue):
     """A function of each cell; its derivative is a factor per cell."""
 
@@ -131,7 +130,7 @@ class Relu(Unary):
         return gate(y, t)  # y is positive where x is, and is kept anyway
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeakyRelu(Unary):
     """X where it is positive, slope*x elsewhere; a zero stays as it is."""
 

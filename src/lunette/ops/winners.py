@@ -8,7 +8,6 @@ stand in compiled programs, in the place of VJPs of which the value is computed,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar, Self
@@ -19,10 +18,11 @@ from lunette.number import Array, each, place, zero_of
 from lunette.op import Kernels, Shapes, check_shape
 from lunette.ops.derivative import Derivative
 from lunette.ops.max_pool import MaxPool
+from lunette.value import value
 from lunette.window import Shape
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FirstWinners(Derivative):
     """The number of the first winner of every window."""
 
@@ -54,7 +54,7 @@ class FirstWinners(Derivative):
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VjpFromWinners(Derivative):
     """The VJP where the first winners are known: x, their numbers, the cotangent."""
 

@@ -9,11 +9,11 @@ It takes some seconds, once for every version of torch.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from pathlib import Path
 
 import torch
 
+from lunette.building import command
 from lunette.torch.nodes import HANDLER, places
 
 
@@ -27,7 +27,4 @@ def build() -> Path:
 
 
 if __name__ == "__main__":
-    ArgumentParser(
-        prog="python -m lunette.torch.build", description="Compile the nodes by which torch calls lunette backward."
-    ).parse_args()
-    print(build())
+    command("lunette.torch.build", "Compile the nodes by which torch calls lunette backward.", build)
