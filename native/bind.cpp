@@ -14,26 +14,42 @@ using namespace lunette;
 
 namespace {
 
+constexpr std::size_t small_call = 8;  // arguments that need no memory of their own
+
+// `known`: the arrays have the kernel's dtypes, which are not asked for; numbers may stand for arrays of one element.
+template <bool known>
 void call(const Task& task, nb::args given) {
-    fits(given.size() == task.args.size() && given.size() <= most_args);
-    std::optional<Buffer> buffers[most_args];
-    void* pointers[most_args] = {};
-    for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::size_t count = given.size();
+    fits(count == task.args.size() && count <= most_args);
+    std::optional<Buffer> few[small_call];
+    std::unique_ptr<std::optional<Buffer>[]> many(count > small_call ? new std::optional<Buffer>[count] : nullptr);
+    std::optional<Buffer>* const buffers = many ? many.get() : few;
+    union { float f; double d; } numbers[known ? most_args : 1];
+    void* pointers[most_args];
+    for (std::size_t i = 0; i < count; ++i) {
         const Arg& arg = task.args[i];
+        pointers[i] = nullptr;
         if (arg.code == 0) continue;
-        if (given[i].is_none()) {
+        const nb::handle own = given[i];
+        if (own.is_none()) {
             fits(arg.optional);
             continue;
         }
-        Buffer& b = buffers[i].emplace(given[i], arg.write);
-        fits(b.code() == arg.code && b.bytes() == arg.count * size_of(arg.code));
+        if (known && (PyFloat_CheckExact(own.ptr()) || PyLong_CheckExact(own.ptr()))) {
+            fits(arg.count == 1 && !arg.write && (arg.code == 'f' || arg.code == 'd'));
+            const double number = PyFloat_AsDouble(own.ptr());
+            if (number == -1 && PyErr_Occurred()) throw nb::python_error();
+            if (arg.code == 'f') numbers[i].f = static_cast<float>(number); else numbers[i].d = number;
+            pointers[i] = &numbers[i];
+            continue;
+        }
+        Buffer& b = buffers[i].emplace(own, arg.write, !known);
+        fits((known || b.code() == arg.code) && b.bytes() == arg.count * size_of(arg.code));
         pointers[i] = b.data();
     }
     nb::gil_scoped_release release;
     task.run(pointers);
 }
-
-constexpr std::size_t small_call = 8;  // arguments of a plan that need no memory of their own
 
 void run_plan(const Plan& plan, nb::args given, std::optional<nb::object> seconds) {
     fits(given.size() == plan.arguments().size());
@@ -74,7 +90,9 @@ NB_MODULE(_native, m) {
     m.def("get_num_threads", num_threads);
 
     nb::class_<Task>(m, "Task", "A kernel bound to its geometry; call it with arrays.")
-        .def("__call__", call, nb::sig("def __call__(self, *args: object) -> None"))
+        .def("__call__", call<false>, nb::sig("def __call__(self, *args: object) -> None"))
+        .def("run", call<true>, nb::sig("def run(self, *args: object) -> None"),
+             "The same for arrays that are known to have the kernel's dtypes; numbers may stand for arrays of one element.")
         .def("count", [](const Task& t, std::size_t i) { return t.args.at(i).count; }, "i"_a, "Elements of argument i.")
         .def("taking", &Task::taking, "places"_a, "count"_a,
              "The same kernel for callers with `count` arguments: its own argument i is theirs places[i]; -1: absent.");

@@ -14,6 +14,11 @@ class Task:
 
     def __call__(self, *args: object) -> None: ...
 
+    def run(self, *args: object) -> None:
+        """
+        The same for arrays that are known to have the kernel's dtypes; numbers may stand for arrays of one element.
+        """
+
     def count(self, i: int) -> int:
         """Elements of argument i."""
 

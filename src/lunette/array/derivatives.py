@@ -7,8 +7,19 @@ from functools import lru_cache
 from typing import Any
 
 from lunette.array.foreign import cells, dense
-from lunette.array.resolved import is_plain, resolve_cached
-from lunette.array.run import Call, computing, has_box, is_other_arithmetic, prepare, run, run_quickly, samples, whole
+from lunette.array.resolved import FORGETTING, is_plain, resolve_cached, written_down
+from lunette.array.run import (
+    Call,
+    computing,
+    facts_of,
+    has_box,
+    is_other_arithmetic,
+    prepare,
+    run,
+    run_known,
+    samples,
+    whole,
+)
 from lunette.errors import DTypeError, error_context
 from lunette.number import (
     Array,
@@ -37,7 +48,7 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
         full = (
             (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if isinstance(tangents, tuple | list) else None
         )
-        quick = _run_derived_quickly(function, kind, primals, full, arithmetic, options, (derivative.jvp_of(kind),))
+        quick = _run_derived_quickly(kind, primals, full, arithmetic, options, (derivative.jvp_of(kind),))
         if quick is not None:
             return quick[0]
         JVP.require(kind)
@@ -79,7 +90,7 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     def vjp(primals: Sequence[Any], cotangent: Any, *, arithmetic: Arithmetic = "fast", **options: Any) -> Any:
         given = len(primals) if isinstance(primals, tuple | list) else 0
         asked = [derivative.vjp_of(kind, p) for p in range(min(given, len(kind.arrays)))]
-        quick = _run_derived_quickly(function, kind, primals, (cotangent,), arithmetic, options, asked)
+        quick = _run_derived_quickly(kind, primals, (cotangent,), arithmetic, options, asked)
         if quick is not None:
             return quick
         VJP.require(kind)
@@ -129,8 +140,12 @@ def defaults_of(function: Callable[..., Any], kind: type[Op]) -> dict[str, Any]:
     return {n: p.default for n, p in given.items() if n not in (*kind.arrays, "arithmetic")}
 
 
+SPELT: dict[tuple[type[Op], bytes], bytes] = {}
+"""The options of derivatives that were computed, as they were spelt, and in the order of keys; both written down."""
+FORGETTING.append(SPELT.clear)
+
+
 def _run_derived_quickly(
-    function: Callable[..., Any],
     kind: type[Op],
     primals: Any,
     others: Any,
@@ -138,20 +153,22 @@ def _run_derived_quickly(
     options: Mapping[str, Any],
     asked: Sequence[type[Op]],
 ) -> tuple[Array, ...] | None:
-    """The short way for derivatives that were computed before, as `_quickly` is for values."""
-    if type(primals) is not tuple or type(others) is not tuple or len(primals) > len(kind.arrays):
+    """The short way for derivatives that were computed before, as `run_quickly` is for values."""
+    if type(primals) is not tuple or type(others) is not tuple or type(arithmetic) is not str or not asked:
         return None
-    ordered = _options(function, kind, options)
-    if ordered is None or not all(map(is_plain, ordered)):
+    operands = (*primals, *others)
+    if len(primals) < len(kind.arrays):  # the others may be among the options
+        rest = dict(options)
+        operands = (*primals, *[rest.pop(n, None) for n in kind.arrays[len(primals) :]], *others)
+        options = rest
+    spelt = written_down(options)
+    written = None if spelt is None else SPELT.get((kind, spelt))
+    facts = None if written is None else facts_of(asked[0], operands)
+    if written is None or facts is None:
         return None
-    if any(n in options for n in kind.arrays[: len(primals)]):
-        return None
-    given = (*primals, *map(options.get, kind.arrays[len(primals) :]), *others)
     results = []
     for derived in asked:
-        if len(given) != len(derived.arrays):
-            return None
-        result = run_quickly(derived, given, arithmetic, ordered)
+        result = run_known(derived, operands, facts, arithmetic, written)
         if result is None:
             return None
         results.append(result)
@@ -166,9 +183,17 @@ def _remember(
     options: Mapping[str, Any],
 ) -> None:
     """Bind a derivative that was just computed, so that the next call goes the short way."""
-    ordered = _options(function, derived.base, options)  # type: ignore[attr-defined]
-    if ordered is not None:
-        resolve_cached(derived, arrays, arithmetic, ordered)
+    kind: type[Op] = derived.base  # type: ignore[attr-defined]
+    ordered = _options(function, kind, options)
+    if ordered is None:
+        return
+    resolve_cached(derived, arrays, arithmetic, ordered)
+    own = {n: v for n, v in options.items() if n not in kind.arrays}
+    spelt, written = written_down(own), written_down(ordered)
+    if spelt is not None and written is not None and all(map(is_plain, ordered)):
+        if len(SPELT) >= 4096:
+            SPELT.clear()
+        SPELT[kind, spelt] = written
 
 
 def _vjp_of_samples(call: Call, g: Array | None, results: Sequence[Array | None]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from lunette import core
 from lunette.array.foreign import FLOAT, same_dtype, wide
 from lunette.errors import error_context
 from lunette.number import (
@@ -32,7 +33,8 @@ KERNEL_RANK = 8  # the kernels have no more spatial axes than this; beyond, the 
 
 RESOLVED: dict[Any, ResolvedOp] = {}
 
-QUICK: dict[Any, tuple[ResolvedOp, np.dtype[Any], tuple[None, ...]]] = {}
+QUICK: dict[Any, tuple[ResolvedOp, np.dtype[Any], tuple[None, ...], Callable[..., None]]] = {}
+"""What goes the short way: with the dtype of the result, what stands for indices, and the kernel for known dtypes."""
 
 T = TypeVar("T")
 
@@ -88,8 +90,14 @@ def key_of(kind: type[Op], facts: tuple[Any, ...], arithmetic: str, options: Seq
 
     marshal tells 1, 1.0 and True apart, which are equal as keys.
     """
+    written = written_down(options)
+    return None if written is None else (kind, facts, arithmetic, written)
+
+
+def written_down(options: object) -> bytes | None:
+    """Options as bytes, or None if they cannot be. What holds an array is never what plain options are."""
     try:
-        return kind, facts, arithmetic, marshal.dumps(options, 2)  # type: ignore[arg-type]
+        return marshal.dumps(options, 2)  # type: ignore[arg-type]
     except ValueError:
         return None
 
@@ -161,9 +169,10 @@ def resolve_cached(
         Held.bytes += weight
         RESOLVED[key] = resolved
         dtype = dtype_of(resolved.op, arrays)
-        fast = arithmetic == "fast" and resolved.kernels.forward is not None
+        kernel = resolved.kernels.forward
+        fast = arithmetic == "fast" and kernel is not None and isinstance(kernel, core.Task)
         if fast and dtype in FLOAT and not resolved.op.return_indices:
-            QUICK[key] = resolved, dtype, no_index(resolved.op)
+            QUICK[key] = resolved, dtype, no_index(resolved.op), kernel.run  # type: ignore[union-attr]
     return resolved
 
 

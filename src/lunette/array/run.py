@@ -23,7 +23,7 @@ from lunette.array.foreign import (
     to_numpy,
     wide,
 )
-from lunette.array.resolved import QUICK, dtype_of, key_of, names_of, no_index, resolve_cached
+from lunette.array.resolved import QUICK, dtype_of, names_of, no_index, resolve_cached, written_down
 from lunette.errors import error_context
 from lunette.number import (
     OBJECT,
@@ -172,48 +172,67 @@ def has_box(operands: Any) -> bool:
 
 def run_quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, options: tuple[Any, ...]) -> Array | None:
     """The short way for what was computed before: NumPy arrays of known shapes. None says to go the long way."""
+    facts, written = facts_of(kind, operands), written_down(options)
+    if facts is None or written is None or type(arithmetic) is not str:
+        return None
+    return run_known(kind, operands, facts, arithmetic, written)
+
+
+MOST_WHOLE = 2**53
+"""Floats have the whole numbers up to here."""
+
+
+def facts_of(kind: type[Op], operands: Sequence[Any]) -> tuple[Any, ...] | None:
+    """What keys say of operands that may go the short way: arrays of NumPy, and numbers where these may stand for one."""
     facts: list[Any] = []
-    numbers: list[int] = []
-    loose: list[int] = []
+    for a in operands:
+        if type(a) is np.ndarray:
+            facts.append((a.shape, a.dtype))
+        elif a is None:
+            facts.append(None)
+        elif kind.scalars and (type(a) is float or (type(a) is int and -MOST_WHOLE <= a <= MOST_WHOLE)):
+            dtype = next((b.dtype for b in operands if type(b) is np.ndarray), OBJECT)
+            if dtype not in FLOAT or kind.arrays[len(facts)] not in kind.scalars:
+                return None
+            facts.append(((), dtype))
+        else:
+            return None
+    return tuple(facts)
+
+
+def run_known(
+    kind: type[Op], operands: Sequence[Any], facts: tuple[Any, ...], arithmetic: str, options: bytes
+) -> Array | None:
+    """The kernel for operands of these facts, if that is at hand; options are written down."""
+    quick = QUICK.get((kind, facts, arithmetic, options))
+    if quick is None:
+        return None
+    resolved, dtype, no_index, kernel = quick
     for a in operands:
         if type(a) is np.ndarray:
             flags = a.flags
             if not (flags.c_contiguous and flags.aligned):
-                loose.append(len(facts))
-            facts.append((a.shape, a.dtype))
-        elif a is None:
-            facts.append(None)
-        elif kind.scalars and type(a) in (float, int):
-            numbers.append(len(facts))
-            facts.append(a)
-        else:
-            return None
-    if numbers:
-        dtype = next((a.dtype for a in operands if type(a) is np.ndarray), OBJECT)
-        if dtype not in FLOAT or any(kind.arrays[p] not in kind.scalars for p in numbers):
-            return None
-        operands = list(operands)
-        for p in numbers:
-            operands[p] = np.asarray(as_dtype(operands[p], dtype), dtype)
-            facts[p] = (), dtype
-    quick = QUICK.get(key_of(kind, tuple(facts), arithmetic, options)) if type(arithmetic) is str else None
-    if quick is None:
-        return None
-    resolved, dtype, no_index = quick
-    if loose:
-        with error_context(kind.name, resolved.d):
-            for p in loose:
-                check_fits(operands[p], names_of(kind, operands)[p])
-        operands = [a.copy() if p in loose else a for p, a in enumerate(operands)]
+                operands = _packed(resolved, kind, operands)
+                break
     y: Array = np.empty(resolved.out, dtype)
-    assert resolved.kernels.forward is not None
     try:
-        resolved.kernels.forward(*operands, y, *no_index)
+        kernel(*operands, y, *no_index)
     except ValueError:  # values that the operator's rules refuse
+        numbers = (float, int)
+        arrays = [np.asarray(as_dtype(a, facts[p][1]), facts[p][1]) if type(a) in numbers else a for p, a in enumerate(operands)]
         with error_context(kind.name, resolved.d):
-            resolved.op.check(*operands)
+            resolved.op.check(*arrays)
         raise
     return y
+
+
+def _packed(resolved: ResolvedOp, kind: type[Op], operands: Sequence[Any]) -> list[Any]:
+    """The operands as kernels read them."""
+    with error_context(kind.name, resolved.d):
+        for name, a in zip(names_of(kind, operands), operands, strict=True):
+            if type(a) is np.ndarray and not (a.flags.c_contiguous and a.flags.aligned):
+                check_fits(a, name)
+    return [dense(a) if type(a) is np.ndarray else a for a in operands]
 
 
 def _forward(resolved: ResolvedOp, arrays: Sequence[Any], y: Array, index: Array | None = None) -> None:
