@@ -320,7 +320,8 @@ bool pays(const Direct<T>& d, bool input_grad, bool beforehand) {
     if (!d.fits || wanted() == Wanted::everywhere) return d.fits;
     if (sizeof(T) == 8) return false;  // vectors of half as many channels: nothing is gained
     if (z.cells < (beforehand ? 4 : input_grad ? 16 : z.rows <= 64 ? 32 : 128)) return false;
-    if (z.taps == 1 && (z.col().step == 1 || !beforehand)) return false;  // a plain product: panels are packed as cells lie
+    // A plain product: panels are packed as cells lie, and stored as they are; only many terms pay for turning sums.
+    if (z.taps == 1 && z.channels < few_terms && (z.col().step == 1 || !beforehand)) return false;
     // Sums are turned when they are finished, which few terms do not pay for; but then the blocked product has to cut its
     // panels into lines, unless lines are long.
     if (z.channels * z.taps < few_terms && z.col().m > long_line) return false;
