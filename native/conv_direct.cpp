@@ -1,5 +1,5 @@
 // Direct convolution: where it is better than the blocked product, and its drive.
-#include "conv_direct.hpp"
+#include "conv_direct_pack.hpp"
 
 #include <cstdlib>
 
@@ -11,36 +11,10 @@ namespace {
 
 constexpr i64 chunk_terms = 256;   // added one after another in registers; then sums of chunks are
 constexpr i64 most_chunks = 250;   // 256 + 250 additions, and 256 + t/256 is at most 512 + t/512 up to there
-constexpr i64 chunk_bytes = 16 << 10;  // of weights, so that they stay in the first cache
+constexpr i64 chunk_bytes = 32 << 10;  // of weights at a time: shorter runs of their rows took longer to turn
 constexpr i64 tile_pixels = 256;
 constexpr i64 beyond_cache = 256 << 10;
 constexpr i64 few_terms = 192, long_line = 64;
-
-// As many rows as a vector has lanes, `pitch` apart, as columns. Quarters of a vector are put side by side as they are read,
-// which leaves half of the exchanges.
-template <class T>
-[[gnu::always_inline]] inline void load_turned(const T* from, i64 pitch, Vector<T> (&m)[lanes<T>]) {
-    constexpr int L = lanes<T>;
-#if defined(__AVX512F__)
-    constexpr int E = 16 / sizeof(T);
-    auto quarter = [&](int row, int column) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from + row * pitch + column));
-    };
-#pragma GCC unroll 16
-    for (int i = 0; i < L; ++i) {
-        const int column = i / E * E, row = i % E;
-        __m512i v = _mm512_castsi128_si512(quarter(row, column));
-        v = _mm512_inserti32x4(v, quarter(row + E, column), 1);
-        v = _mm512_inserti32x4(v, quarter(row + 2 * E, column), 2);
-        v = _mm512_inserti32x4(v, quarter(row + 3 * E, column), 3);
-        m[i] = bits<Vector<T>>(v);
-    }
-    turn_quarters(m);
-#else
-    for (int i = 0; i < L; ++i) m[i] = load(from + i * pitch);
-    transpose<T>(m);
-#endif
-}
 
 // A Gather as lines of pixels.
 template <class T>
@@ -136,10 +110,11 @@ struct Direct {
         return most(0, before ? -start : start + (cut.size(block) - 1) * col.step + (col.taps - 1) * col_apart + 1 - col.n);
     }
 
-    i64 packed() const { return z.groups * groups * z.channels * z.taps * width; }
+    i64 parts() const { return z.groups * groups; }
+    i64 part_size() const { return z.channels * z.taps * width; }
+    i64 packed() const { return parts() * part_size(); }  // [part][channel][tap][width]
 
-    // [group][channels of the result][channel][tap][width]
-    void pack(const T* w, WeightLayout l, T* to) const {
+    DirectPacking<T> packing(const T* w, WeightLayout l) const {
         List<i64> place, order;
         places(z, place);
         auto turned = [](bool turn, i64 k, i64 taps) { return turn ? taps - 1 - k : k; };
@@ -149,38 +124,15 @@ struct Direct {
                 for (i64 k = 0; k < cols; ++k)
                     order.push(place[(turned(turned_planes, u, plane.taps) * rows + turned(turned_rows, r, rows)) * cols +
                                      turned(turned_cols, k, cols)]);
-        bool as_they_lie = l.channel == z.taps;
-        for (i64 t = 0; t < z.taps; ++t) as_they_lie &= order[t] == t;
-        constexpr i64 L = lanes<T>;
-        const bool rows_hold_taps = l.row == l.kernel;  // of an input gradient
-        const T* const w_end = w + (rows_hold_taps ? z.groups * l.group : 0);
-        List<i64> tap_at;  // of each cell of the kernel
-        for (i64 k = 0; k < l.kernel && rows_hold_taps; ++k) tap_at.push(-1);
-        for (i64 t = 0; t < z.taps && rows_hold_taps; ++t) tap_at[order[t]] = t;
-        auto task = [&](i64 i) {
-            const i64 group = i / groups, first = i % groups * width, count = least(width, z.rows - first);
-            T* out = to + i * z.channels * z.taps * width;
-            const T* from = w + group * l.group + first * l.row;
-            for (i64 k = 0; k < z.channels * z.taps && count < width; ++k)
-                for (i64 v = count; v < width; ++v) out[k * width + v] = 0;
-            if (as_they_lie) return transpose_block(from, l.row, count, 0, z.channels * z.taps, out, width, 1);
-            for (i64 c = 0; c < z.channels; ++c, out += z.taps * width) {
-                const T* by = from + c * l.channel;
-                i64 whole = 0;  // channels of the result whose weights are turned, some cells of the kernel at a time
-                for (; whole + L <= count && by + (whole + L) * l.row + L <= w_end; whole += L)
-                    for (i64 k = 0; k < l.row; k += L) {
-                        Vector<T> m[lanes<T>];
-                        load_turned(by + whole * l.row + k, l.row, m);
-                        for (i64 i = 0; i < least(L, l.row - k); ++i)
-                            if (tap_at[k + i] >= 0) store(out + tap_at[k + i] * width + whole, m[i]);
-                    }
-                for (i64 t = 0; t < z.taps; ++t)
-                    for (i64 v = whole; v < count; ++v) out[t * width + v] = by[v * l.row + order[t]];
-            }
-        };
+        return DirectPacking<T>(z, w, l, width, order);
+    }
+
+    void pack(const T* w, WeightLayout l, T* to) const {
+        const DirectPacking<T> p = packing(w, l);
+        auto task = [&](i64 i) { p.pack(i / groups, i % groups * width, 0, z.channels, to + i * part_size()); };
         if (packed() < 32768)
-            for (i64 i = 0; i < z.groups * groups; ++i) task(i);
-        else parallel_for(z.groups * groups, task);
+            for (i64 i = 0; i < parts(); ++i) task(i);
+        else parallel_for(parts(), task);
     }
 };
 
@@ -240,24 +192,31 @@ struct DirectTile {
     i64 first, last, begin, end;  // lines first..last-1, of each the blocks begin..end-1
 };
 
+// The packed weights of all parts; or what packs them chunk by chunk, and room for a chunk.
+template <class T>
+struct DirectWeights {
+    const T* packed;
+    const DirectPacking<T>* packing = nullptr;
+    T* chunk = nullptr;
+};
+
 // A tile of `width` channels of the result.
 template <class T>
-void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T* x, const T* packed, const Epilogue<T>& e, T* y) {
+void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T* x, const DirectWeights<T>& w, const Epilogue<T>& e,
+              T* y) {
     const Gather& z = d.z;
     const Axis &plane = d.plane, &row = z.row(), &col = z.col();
     const DirectCut& cut = d.cut;
     const i64 width = d.width, lines = tile.last - tile.first, image = plane.m * row.m;
     const i64 left = cut.place(tile.begin), room = cut.place(tile.end - 1) + cut.size(tile.end - 1) - left;
     T* sums = workspace<T>(sums_slot, lines * room * width + lanes<T>);
-    const T* weights = packed + (group * d.groups + part) * z.channels * z.taps * width;
-    const T* const weights_end = packed + d.packed();
     const DirectBlock<T> large = direct_block_of<T>(cut.vectors, cut.pixels, col.step, d.line_taps());
     const DirectBlock<T> small = direct_block_of<T>(cut.vectors, cut.pixels - 1, col.step, d.line_taps());
     x += group * z.channels * z.in_channel;
     // Weights beyond the second cache are asked for a chunk ahead, a few lines of memory at a time.
     constexpr i64 memory_line = 64 / sizeof(T);
     const i64 size = d.chunk * z.taps * width, asks = d.single ? 1 : d.chunk * plane.taps * row.taps;
-    const i64 ahead = d.packed() * i64(sizeof(T)) > beyond_cache
+    const i64 ahead = !w.packing && d.packed() * i64(sizeof(T)) > beyond_cache
                           ? up(up(size, memory_line), (tile.end - tile.begin) * lines * asks)
                           : 0;
     const i64 channel = part * width, count = least(width, z.rows - channel), from = group * z.rows + channel;
@@ -265,7 +224,12 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
         const i64 pixel = (line % image * col.m + start) * (d.blocks ? lanes<T> : 1);
         return z.base + line / image * d.image_out + from * z.out_channel + pixel;
     };
-    for (i64 c = 0; c < z.channels; c += d.chunk)
+    const T* const weights_end = w.packed + d.packed();
+    const i64 turns = (tile.end - tile.begin) * lines;
+    for (i64 c = 0; c < z.channels; c += d.chunk) {
+        const T* weights = w.packing ? w.chunk : w.packed + (group * d.groups + part) * d.part_size() + c * z.taps * width;
+        if (w.packing) w.packing->pack(group, channel, c, least(z.channels, c + d.chunk), w.chunk);
+        const bool last = c + d.chunk >= z.channels;
         for (i64 b = tile.begin; b < tile.end; ++b) {
             signed char cuts[64];
             const i64 before = d.lacking(b, true), behind = d.lacking(b, false);
@@ -274,7 +238,7 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
             const DirectBlock<T> block = cut.size(b) == cut.pixels ? large : small;
             const i64 column = cut.start(b, col.m) * col.step + d.col_low, channels = least(d.chunk, z.channels - c);
             DirectJob<T> j{nullptr,
-                           weights + c * z.taps * width,
+                           weights,
                            z.in_channel,
                            plane.in * d.plane_apart,
                            row.in * d.row_apart,
@@ -295,13 +259,15 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
                            nullptr,
                            ahead};
             for (i64 l = tile.first; l < tile.last; ++l, j.sums += room * width) {
-                const i64 asked = ((b - tile.begin) * lines + l - tile.first) * asks * ahead * memory_line;
-                j.ahead = j.w + least(size + asked, weights_end - j.w);
+                const i64 turn = (b - tile.begin) * lines + l - tile.first;
+                if (!w.packing) j.ahead = j.w + least(size + turn * asks * ahead * memory_line, weights_end - j.w);
+                else if (!last) w.packing->ask(group, channel, c + d.chunk, least(z.channels, c + 2 * d.chunk), turn, turns);
+                else if (part + 1 < d.groups) w.packing->ask(group, channel + width, 0, d.chunk, turn, turns);
                 const i64 far = l % image / row.m * plane.step + d.plane_low, top = l % row.m * row.step + d.row_low;
                 j.x = x + l / image * d.image_in + c * z.in_channel + far * plane.in + top * row.in + column;
                 d.present(plane, far, d.plane_apart, j.first_plane, j.last_plane);
                 d.present(row, top, d.row_apart, j.first, j.last);
-                if (c + d.chunk >= z.channels && !d.blocks) {  // what is written last is asked for first
+                if (last && !d.blocks) {  // what is written last is asked for first
                     const i64 to = place(l, cut.start(b, col.m));
                     for (i64 i = 0; i < count; ++i) {
                         __builtin_prefetch(y + to + i * z.out_channel, 1);
@@ -311,6 +277,7 @@ void run_tile(const Direct<T>& d, i64 group, i64 part, DirectTile tile, const T*
                 block(j);
             }
         }
+    }
     auto out = [&](i64 line, const T* s, i64 start, i64 pixels) {
         const i64 to = place(line, start);
         const Epilogue<T> own = from_row(e, from, to);
@@ -353,7 +320,8 @@ bool pays(const Direct<T>& d, bool input_grad, bool beforehand) {
     if (!d.fits || wanted() == Wanted::everywhere) return d.fits;
     if (sizeof(T) == 8) return false;  // vectors of half as many channels: nothing is gained
     if (z.cells < (beforehand ? 4 : input_grad ? 16 : z.rows <= 64 ? 32 : 128)) return false;
-    if (z.taps == 1 && (z.col().step == 1 || !beforehand)) return false;  // a plain product: panels are packed as cells lie
+    // A plain product: panels are packed as cells lie, and stored as they are; only many terms pay for turning sums.
+    if (z.taps == 1 && z.channels < few_terms && (z.col().step == 1 || !beforehand)) return false;
     // Sums are turned when they are finished, which few terms do not pay for; but then the blocked product has to cut its
     // panels into lines, unless lines are long.
     if (z.channels * z.taps < few_terms && z.col().m > long_line) return false;
@@ -379,22 +347,34 @@ void if_direct(const Conv& c, bool input_grad, bool beforehand, F f) {
     }
 }
 
-// All of it, with packed weights.
+// All of it, with weights packed beforehand, or with those that `packing` packs.
 template <class T>
-void run_direct(const Direct<T>& d, const T* x, const T* weights, const Epilogue<T>& e, T* y) {
+void run_direct(const Direct<T>& d, const T* x, const T* packed, const DirectPacking<T>* packing, const Epilogue<T>& e, T* y) {
     const Gather& z = d.z;
-    const i64 m = z.col().m, lines = d.images * d.plane.m * z.row().m, some = most(1, least(lines, tile_pixels / m));
+    const i64 m = z.col().m, lines = d.images * d.plane.m * z.row().m;
+    const i64 some = lines * m <= 2 * tile_pixels ? lines : most(1, least(lines, tile_pixels / m));
     const i64 blocks = m > tile_pixels ? even_split(d.cut.blocks, tile_pixels / d.cut.pixels) : d.cut.blocks;
-    const i64 across = up(d.cut.blocks, blocks), tiles = up(lines, some) * across, parts = z.groups * d.groups;
-    auto task = [&](i64 i) {
+    const i64 across = up(d.cut.blocks, blocks), tiles = up(lines, some) * across, parts = d.parts();
+    const bool small = work(z.cells, z.channels, z.taps, z.rows, z.groups) < 200000;
+    auto all = [&](i64 tasks, auto task) {
+        if (small)
+            for (i64 i = 0; i < tasks; ++i) task(i);
+        else parallel_for(tasks, task);
+    };
+    const bool chunkwise = packing && tiles == 1;  // each weight is wanted once: it is packed right before
+    if (packing && !chunkwise) {
+        T* own = workspace<T>(packed_weights_slot, d.packed());
+        all(parts, [&](i64 i) { packing->pack(i / d.groups, i % d.groups * d.width, 0, z.channels, own + i * d.part_size()); });
+        packed = own;
+    }
+    all(tiles * parts, [&](i64 i) {
         const i64 tile = i / parts, group = i % parts / d.groups, part = i % d.groups;
         const i64 first = tile / across * some, begin = tile % across * blocks;
         const DirectTile own{first, least(lines, first + some), begin, least(d.cut.blocks, begin + blocks)};
-        run_tile(d, group, part, own, x, weights, e, y);
-    };
-    if (work(z.cells, z.channels, z.taps, z.rows, z.groups) < 200000)
-        for (i64 i = 0; i < tiles * parts; ++i) task(i);
-    else parallel_for(tiles * parts, task);
+        DirectWeights<T> w{packed};
+        if (chunkwise) w = {nullptr, packing, workspace<T>(packed_weights_slot, d.chunk * z.taps * d.width)};
+        run_tile(d, group, part, own, x, w, e, y);
+    });
 }
 
 // f(d, layout) for a convolution of planes whose result is in blocks, if there is one.
@@ -430,14 +410,10 @@ template <class T>
 bool direct_conv(const Conv& conv, bool input_grad, const T* x, const T* w, const T* packed, const Epilogue<T>& e, T* y) {
     bool done = false;
     if_direct<T>(conv, input_grad, packed != nullptr, [&](const Direct<T>& d, WeightLayout l) {
-        const T* weights = packed;
-        if (!packed) {
-            T* own = workspace<T>(packed_weights_slot, d.packed());
-            d.pack(w, l, own);
-            weights = own;
-        }
-        run_direct(d, x, weights, e, y);
         done = true;
+        if (packed) return run_direct<T>(d, x, packed, nullptr, e, y);
+        const DirectPacking<T> packing = d.packing(w, l);
+        run_direct<T>(d, x, nullptr, &packing, e, y);
     });
     return done;
 }
@@ -456,7 +432,7 @@ void into_blocks_pack(const Conv& conv, const T* w, T* packed) {
 
 template <class T>
 void into_blocks_conv(const Conv& conv, const T* x, const T* packed, const Epilogue<T>& e, T* y) {
-    if_into_blocks<T>(conv, [&](const Direct<T>& d, WeightLayout) { run_direct(d, x, packed, e, y); });
+    if_into_blocks<T>(conv, [&](const Direct<T>& d, WeightLayout) { run_direct<T>(d, x, packed, nullptr, e, y); });
 }
 
 template i64 into_blocks_packed_size<float>(const Conv&);

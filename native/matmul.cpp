@@ -89,11 +89,12 @@ template <int R, int P, class T>
     for (int r = 0; r < R; ++r)
         for (int q = 0; q < P; ++q) s[r][q] = *z.a_at(r, p + q);
     const T* b = z.b + p * z.n + j;
+    constexpr i64 ahead = 8192 / sizeof(T);  // strips are so short that the processor asks for little ahead by itself
     i64 i = 0;
     for (; i + L <= width; i += L) {
         Vector<T> y[P];
 #pragma GCC unroll 8
-        for (int q = 0; q < P; ++q) y[q] = load(b + q * z.n + i);
+        for (int q = 0; q < P; ++q) y[q] = load(b + q * z.n + i), prefetch(b + q * z.n + i, ahead);
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
             Vector<T> sum = fresh ? broadcast(T(-0.0)) : load(part + r * pitch + i);
@@ -113,7 +114,7 @@ template <int R, int P, class T>
 // c = x b for up to few_rows rows x: some rows of b at a time, along whole strips of columns.
 template <int R, class T>
 void add_rows(const Product<T>& z, i64 first, i64 last) {
-    constexpr i64 S = 1024;
+    constexpr i64 S = 4096 / R;  // so that the sums stay in the first cache
     T part[R * S];
     for (i64 j = first; j < last; j += S) {
         i64 width = least(S, last - j);
