@@ -27,25 +27,71 @@ bool all_finite(const T* x, i64 n) {
     return !rest && !any(found);
 }
 
+// A division by one number. A product takes a fraction of its time, and gives the same where the divisor is a power of two, or a
+// small whole number and what the product is off by can be told exactly.
+template <class T>
+class Division {
+public:
+    explicit Division(T by) : by_(by), inverse_(1 / by) {
+        int exponent;
+        if (std::fabs(std::frexp(by, &exponent)) == T(0.5) && std::isnormal(inverse_)) way_ = exact;
+#if defined(__FMA__)
+        else if (by == std::floor(by) && by > 0 && by <= most_exact) way_ = near;
+#endif
+    }
+    template <int N>
+    [[gnu::always_inline]] Vec<T, N> operator()(Vec<T, N> v) const {
+        if (N == 1 || way_ == divided) return v / by_;
+        const auto mean = v * inverse_;
+        if (way_ == exact) return mean;
+        return mean - product_error<T>(mean, splat<N>(by_), v) * inverse_;  // in this order zeros keep their sign
+    }
+    T by() const { return by_; }
+
+private:
+    static constexpr i64 most_exact = i64(1) << 20;
+    T by_, inverse_;
+    enum { divided, near, exact } way_ = divided;
+};
+
+// Sums that become means on their way into memory.
+template <class T>
+struct MeanInPlace : Sum<T> {
+    using Careful = MeanInPlace;
+    struct Order {
+        static constexpr int L = lanes<T>;
+        explicit Order(const Division<T>& division) : divide(division) {}
+        Division<T> divide;
+        Vec<T, L> spoiled{};  // NaN from the first mean on that is not finite
+        template <int N>
+        void meet(Vec<T, N>) {}
+        template <int N>
+        void meet(Vec<T, N>, Vec<T, N>) {}
+        template <int N>
+        [[gnu::always_inline]] Vec<T, N> finish(Vec<T, N> v) {
+            const Vec<T, N> mean = divide.template operator()<N>(v);
+            if constexpr (N == 1) spoiled += splat<L>(mean * T(0));
+            else if constexpr (N < L) spoiled += repeated<L, N>(mean * T(0));
+            else spoiled += mean * T(0);
+            return mean;
+        }
+        bool matters() const { return false; }
+        bool finite() const { return !any(spoiled != T(0)); }
+    };
+};
+
 // Divides sums by what makes them means.
 template <class T>
 class Divider {
 public:
-    Divider(const Pool& pool, Mean mean, T divisor) : pool_(pool), mean_(mean), by_(divisor), constant_(true) {
+    Divider(const Pool& pool, Mean mean, T divisor) : pool_(pool), mean_(mean), divide_(divisor), constant_(true) {
         i64 product = 1;
         for (int a = 0; mean != Mean::divisor && a < pool.rank; ++a) {
             const PoolAxis& ax = pool.axes[a];
             constant_ = constant_ && (mean == Mean::inside ? ax.same_inside : ax.same_count);
             product *= mean == Mean::inside ? ax.inside[0] : ax.count[0];
         }
-        if (mean != Mean::divisor) by_ = static_cast<T>(product);
-        // A product takes a fraction of the time of a division, and gives the same where the divisor is a power of two, or a small
-        // whole number and what the product is off by can be told exactly.
-        int exponent;
-        if (std::fabs(std::frexp(by_, &exponent)) == T(0.5) && std::isnormal(1 / by_)) inverse_ = exact;
-#if defined(__FMA__)
-        else if (by_ == std::floor(by_) && by_ > 0 && by_ <= most_exact) inverse_ = near;
-#endif
+        if (mean != Mean::divisor) divide_ = Division<T>(static_cast<T>(product));
         const PoolAxis& last = pool.axes[pool.rank - 1];
         if (constant_ || last.m > most_kept) return;
         const i64* table = mean == Mean::inside ? last.inside : last.count;
@@ -53,33 +99,21 @@ public:
         kept_ = last.most <= most_exact && greatest_product(pool) <= most_exact;
     }
     bool constant() const { return constant_; }
-    T by() const { return by_; }  // where it is constant
+    const Division<T>& division() const { return divide_; }  // where it is constant
 
     // y = x / divisor for n outputs, where that is constant. Whether all y are finite.
     bool by_constant(i64 n, const T* x, T* y) const {
         constexpr int L = lanes<T>;
         i64 i = 0;
         auto spoiled = splat<L>(T(0));
-        auto all = [&](auto mean) __attribute__((always_inline)) {
-            for (; i + L <= n; i += L) {
-                const auto v = mean(load<L>(x + i));
-                store<L>(y + i, v);
-                spoiled += v * T(0);  // NaN from here on if v is not finite
-            }
-        };
-        const T by = by_, inverse = 1 / by;
-        if (inverse_ == exact) {
-            all([=](auto v) { return v * inverse; });
-        } else if (inverse_ == near) {  // and what that is off by; in this order zeros keep their sign
-            all([=](auto v) {
-                const auto mean = v * inverse;
-                return mean - product_error<T>(mean, splat<L>(by), v) * inverse;
-            });
-        } else {
-            all([=](auto v) { return v / by; });
+        const Division<T> divide = divide_;
+        for (; i + L <= n; i += L) {
+            const auto v = divide.template operator()<L>(load<L>(x + i));
+            store<L>(y + i, v);
+            spoiled += v * T(0);  // NaN from here on if v is not finite
         }
         bool rest = true;
-        for (; i < n; ++i) y[i] = x[i] / by_, rest = rest && std::isfinite(y[i]);
+        for (; i < n; ++i) y[i] = x[i] / divide.by(), rest = rest && std::isfinite(y[i]);
         return rest && !any(spoiled != T(0));
     }
 
@@ -120,8 +154,7 @@ private:
 
     const Pool& pool_;
     Mean mean_;
-    T by_;
-    enum { none, near, exact } inverse_ = none;
+    Division<T> divide_;
     bool constant_, kept_ = false;
     T inner_[most_kept];
 };
@@ -168,9 +201,9 @@ void avg_pool(const Pool& pool, i64 planes, const T* x, T* y, Mean mean, T divis
     if (planes == 0 || pool.cells_out == 0) return;
     Reducer<Sum<T>> reducer(pool, x + planes * pool.cells_in);
     const Divider<T> divide(pool, mean, divisor);
+    const Straight<MeanInPlace<T>> straight(pool);
     const i64 rest = pool.cells_out / pool.axes[0].m;
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
-        char* memory = static_cast<char*>(scratch(reducer.bytes()));
         auto again = [&](i64 p, i64 b0, i64 b1, T* at) {
             for (i64 i = 0; i < (b1 - b0) * rest; ++i) {
                 i64 output = b0 * rest + i;
@@ -178,6 +211,16 @@ void avg_pool(const Pool& pool, i64 planes, const T* x, T* y, Mean mean, T divis
                     at[i] = mean_again(pool, x + p * pool.cells_in, output, divisor_of(pool, output, mean, divisor));
             }
         };
+        if (straight.suits() && divide.constant()) {
+            for (i64 p = p0, end; p < p1; p = end) {
+                end = o1 - o0 == pool.axes[0].m ? p1 : p + 1;
+                typename MeanInPlace<T>::Order order(divide.division());
+                straight(x + p * pool.cells_in, end - p, o0, o1, y + p * pool.cells_out + o0 * rest, order);
+                for (i64 q = p; !order.finite() && q < end; ++q) again(q, o0, o1, y + q * pool.cells_out + o0 * rest);
+            }
+            return;
+        }
+        char* memory = static_cast<char*>(scratch(reducer.bytes()));
         if (o1 - o0 == pool.axes[0].m && pool.cells_out <= small_plane) {
             T* out = y + p0 * pool.cells_out;
             return reducer.run_planes(x + p0 * pool.cells_in, p1 - p0, {out}, memory, [&](i64 q0, i64 q1) {
@@ -216,7 +259,7 @@ void avg_pool_vjp(const Pool& pool, i64 planes, const T* g, T* dx, Mean mean, T 
         return over_parts(pool, planes, [&](i64 p0, i64 p1, i64, i64) {
             const i64 n = pool.cells_in;
             for (i64 p = p0; p < p1; ++p) {
-                const T share = g[p] / divide.by();
+                const T share = g[p] / divide.division().by();
                 sweep<T>(n, [&]<int N>(i64 i) { store<N>(dx + p * n + i, splat<N>(share)); });
             }
         });

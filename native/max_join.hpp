@@ -48,18 +48,25 @@ template <class V>
     return b > a ? b : a;
 }
 
+#if defined(__AVX512DQ__)
+// The lanes that are NaN or -0.
+template <class V>
+[[gnu::always_inline]] inline unsigned nan_or_negative_zero(V v) {
+    constexpr int classes = 0x80 | 0x01 | 0x04;  // NaN of either kind, -0
+    constexpr std::size_t lane = sizeof(v[0]);
+    if constexpr (sizeof v == 64 && lane == 4) return _mm512_fpclass_ps_mask(bits<__m512>(v), classes);
+    else if constexpr (sizeof v == 64) return _mm512_fpclass_pd_mask(bits<__m512d>(v), classes);
+    else if constexpr (sizeof v == 32 && lane == 4) return _mm256_fpclass_ps_mask(bits<__m256>(v), classes);
+    else if constexpr (sizeof v == 32) return _mm256_fpclass_pd_mask(bits<__m256d>(v), classes);
+    else if constexpr (lane == 4) return _mm_fpclass_ps_mask(bits<__m128>(v), classes);
+    else return _mm_fpclass_pd_mask(bits<__m128d>(v), classes);
+}
+#endif
+
 // The cell 8 KiB behind p will be read soon. Of several rows at a time, processors do not foresee it.
 template <class T>
 inline void soon(const T* p) {
     __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + (8 << 10)));
-}
-
-// N lanes again and again.
-template <int wide, int N, class V>
-inline auto repeated(V v) {
-    return [&]<int... l>(std::integer_sequence<int, l...>) {
-        return __builtin_shufflevector(v, v, (l % N)...);
-    }(std::make_integer_sequence<int, wide>());
 }
 
 // b comes after a, so b wins only when it is greater; a NaN wins over all but an earlier NaN.
@@ -94,21 +101,47 @@ struct MaxValue {
     // Of equal zeros the first wins, sign and all; and NaN needs care.
     struct Order {
         static constexpr int L = lanes<T>;
+#if defined(__AVX512DQ__)
+        unsigned odd = 0;
+#else
         Vec<Int<T>, L> nan{}, least{};
+#endif
         bool here = false;
         template <int N>
         [[gnu::always_inline]] void meet(Vec<T, N> v) {
             constexpr Int<T> negative_zero = std::numeric_limits<Int<T>>::min();
-            if constexpr (N == L) {
-                const auto b = bits<Vec<Int<T>, L>>(v);
-                nan |= v != v, least = b < least ? b : least;
-            } else if constexpr (N == 1) {
+            if constexpr (N == 1) {
                 here |= v != v || bits<Int<T>>(v) == negative_zero;
             } else {
-                meet<L>(repeated<L, N>(v));
+#if defined(__AVX512DQ__)
+                odd |= nan_or_negative_zero(v);
+#else
+                if constexpr (N != L) return meet<L>(repeated<L, N>(v));
+                else {
+                    const auto b = bits<Vec<Int<T>, L>>(v);
+                    nan |= v != v, least = b < least ? b : least;
+                }
+#endif
             }
         }
+        template <int N>
+        [[gnu::always_inline]] void meet(Vec<T, N> a, Vec<T, N> b) {
+#if !defined(__AVX512DQ__)
+            if constexpr (N == L) {
+                const auto p = bits<Vec<Int<T>, L>>(a), q = bits<Vec<Int<T>, L>>(b), less = p < q ? p : q;
+                nan |= either_nan(a, b), least = less < least ? less : least;
+                return;
+            }
+#endif
+            meet<N>(a), meet<N>(b);
+        }
+        template <int N>
+        [[gnu::always_inline]] Vec<T, N> finish(Vec<T, N> v) { return v; }
+#if defined(__AVX512DQ__)
+        bool matters() const { return here || odd; }
+#else
         bool matters() const { return here || any(nan) || any(least == std::numeric_limits<Int<T>>::min()); }
+#endif
     };
     struct Watch {
         Vec<Int<T>, lanes<T>> nan{};

@@ -189,8 +189,11 @@ private:
 
     // Whether that could be done without anything in memory.
     bool straight(const T* x, i64 planes, i64 o0, i64 o1, Ref out) const {
-        if constexpr (!Op::any_order) return false;
-        else return straight_.suits() && straight_(x, planes, o0, o1, out.v);
+        if constexpr (Op::any_order) {
+            typename Op::Order order;
+            return straight_.suits() && straight_(x, planes, o0, o1, out.v, order);
+        }
+        return false;
     }
 
     bool inner(int a, const T* x, i64 base, i64 count, Ref out, char* memory) const {

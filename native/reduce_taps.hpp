@@ -10,7 +10,8 @@
 //   run(s, i, n)      the join of n contiguous cells
 //   wholes(x, n, y)   where any_order: the joins of L rows of n >= L cells each; false if their cells are special
 //   idempotent        whether join may meet the same cells twice
-//   any_order         whether join may meet cells in any order, except where Order, which meets them all, says it matters
+//   any_order         whether join may meet cells in any order, except where Order, which meets them all, says it matters;
+//                     its finish(v) are the results
 //   column(x, i, by)  one cell of each of L rows, the first at place i, the others `by` further each
 //   arrays(a, b, f)   f for each pair of arrays that two Refs are made of
 //   scan(x, n)        whether the cells are too special for join, so that Op::Careful must do the work
