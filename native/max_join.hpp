@@ -54,6 +54,11 @@ inline void soon(const T* p) {
     __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + (8 << 10)));
 }
 
+template <class T>
+inline void soon_written(T* p) {
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + (4 << 10)), 1);
+}
+
 // N lanes again and again.
 template <int wide, int N, class V>
 inline auto repeated(V v) {
