@@ -69,6 +69,11 @@ inline void soon(const T* p) {
     __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + (8 << 10)));
 }
 
+template <class T>
+inline void soon_written(T* p) {
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + (4 << 10)), 1);
+}
+
 // b comes after a, so b wins only when it is greater; a NaN wins over all but an earlier NaN.
 template <bool careful, class V>
 inline auto later_wins(V a, V b) {

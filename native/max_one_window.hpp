@@ -148,7 +148,7 @@ bool one_window_vjps(i64 n, const T* x, const T* g, T* dx, Ties ties) {
         if (ties == Ties::all) {
             each([&](i64 i) { store<L>(dx + i, load<L>(x + i) == top ? splat<L>(g[r]) : splat<L>(T(0))); });
         } else {
-            each([&](i64 i) { soon(x + i), store<L>(dx + i, splat<L>(T(0))); });
+            each([&](i64 i) { soon(x + i), soon_written(dx + i), store<L>(dx + i, splat<L>(T(0))); });
             dx[first_of_row(x, n, top)] = g[r];
         }
     }

@@ -44,7 +44,8 @@ private:
     void some(const T* x, const T* g, T* dx) const {
         const i64 n = pool_.cells_in, m = pool_.cells_out;
         T* cells = static_cast<T*>(scratch((2 * n + m + 2 * L) * L * sizeof(T)));
-        T *sums = cells + n * L, *given = sums + (n + L) * L;
+        const bool singly = pool_.window > asked_window;
+        T *given = cells + n * L, *sums = singly ? dx : given + (m + L) * L;
         to_columns(x, n, n, cells), to_columns(g, m, m, given);
         std::memset(static_cast<void*>(sums), 0, n * L * sizeof(T));
         const bool nan = scan_special<false>(cells, n * L);
@@ -54,13 +55,15 @@ private:
         }
         if (nan) windows<true, false>(cells, given, sums);
         else windows<false, false>(cells, given, sums);
-        to_rows(sums, n, dx, n);
+        if (!singly) to_rows(sums, n, dx, n);
     }
 
     // Every winner is set to -0 if `mark`, else its cotangent is added to it.
     template <bool careful, bool mark>
     void windows(const T* cells, const T* given, T* sums) const {
         const int outer = pool_.rank - 1;
+        const i64 n = pool_.cells_in;
+        const bool singly = pool_.window > asked_window;
         const PoolAxis& ax = pool_.axes[outer];
         WindowRows rows;
         i64 o[max_axes] = {};
@@ -68,19 +71,20 @@ private:
             const i64 start = rows.look(pool_.axes, outer, size_, o), many = rows.many;
             for (i64 q = 0; q < ax.m; ++q, given += L) {
                 const i64 at = start + ax.first[q], count = ax.count[q];
-                if (many == 1 && count == 3) window<careful, mark, 1, 3>(rows, ax, at, count, cells, given, sums);
-                else if (many == 2 && count == 2) window<careful, mark, 2, 2>(rows, ax, at, count, cells, given, sums);
-                else if (many == 3 && count == 3) window<careful, mark, 3, 3>(rows, ax, at, count, cells, given, sums);
-                else if (many * count > 0) window<careful, mark, 0, 0>(rows, ax, at, count, cells, given, sums);
+                if (singly && many * count > 0) window<careful, mark, true, 0, 0>(rows, ax, at, count, cells, given, sums, n);
+                else if (many == 1 && count == 3) window<careful, mark, false, 1, 3>(rows, ax, at, count, cells, given, sums, n);
+                else if (many == 2 && count == 2) window<careful, mark, false, 2, 2>(rows, ax, at, count, cells, given, sums, n);
+                else if (many == 3 && count == 3) window<careful, mark, false, 3, 3>(rows, ax, at, count, cells, given, sums, n);
+                else if (many * count > 0) window<careful, mark, false, 0, 0>(rows, ax, at, count, cells, given, sums, n);
             }
             for (a = outer - 1; a >= 0 && ++o[a] == pool_.axes[a].m; --a) o[a] = 0;
         }
     }
 
     // R rows of K cells, or as many as there are, the first at place `at`.
-    template <bool careful, bool mark, int R, int K>
+    template <bool careful, bool mark, bool singly, int R, int K>
     [[gnu::always_inline]] static void window(const WindowRows& rows, const PoolAxis& ax, i64 at, i64 count, const T* cells,
-                                              const T* given, T* sums) {
+                                              const T* given, T* sums, i64 plane) {
         const i64 many = R ? R : rows.many, taps = K ? K : count, step = ax.step * L;
         auto each = [&](auto f) {
             I next = 0;
@@ -89,15 +93,16 @@ private:
         };
         auto best = load<L>(cells + (at + rows.at[0]) * L);
         const auto share = load<L>(given), nothing = splat<L>(-T(0));  // -0 changes no sum
-        if (many * taps > asked_window) {
-            const auto lane = iota<L, I>(0, 1);
-            auto place = lane + static_cast<I>((at + rows.at[0]) * L);
+        if (singly) {  // sums are planes one after the other
+            auto cell = splat<L>(static_cast<I>(at + rows.at[0]));
             each([&](i64 i, I) {
                 const auto v = load<L>(cells + i);
                 const auto later = later_wins<careful>(best, v);
-                best = later ? v : best, place = later ? lane + static_cast<I>(i) : place;
+                best = later ? v : best, cell = later ? splat<L>(static_cast<I>(i / L)) : cell;
             });
-            for (int l = 0; l < L; ++l) sums[place[l]] = mark ? -T(0) : sums[place[l]] + share[l];
+            I winner[L];
+            store<L>(winner, cell);
+            for (int l = 0; l < L; ++l, sums += plane) sums[winner[l]] = mark ? -T(0) : sums[winner[l]] + given[l];
             return;
         }
         Vec<I, L> winner{};

@@ -3,6 +3,8 @@
 #include "max_one_window.hpp"
 #include "max_planes.hpp"
 #include "max_scatter.hpp"
+#include "max_slides.hpp"
+#include "max_threes.hpp"
 #include "max_tiles.hpp"
 #include "max_winners.hpp"
 #include "operators.hpp"
@@ -157,7 +159,9 @@ void max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T
     const bool tiled = ties == Ties::first && Tiles<T>::suits(pool);
     // Where cells are left over, rows are uneven, which planes side by side do not mind.
     if (tiled && !pool.transposed->has_empty) return tiles();
-    if (ties == Ties::first && max_pool_vjp_by_record<T>(pool, planes, x, g, dx)) return;
+    if (ties == Ties::first && Threes<T>::suits(pool))
+        return Threes<T>(pool, x + planes * n, g + planes * pool.cells_out)(planes, x, g, dx);
+    if (ties == Ties::first && Slides<T>::suits(pool)) return Slides<T>(pool)(planes, x, g, dx);
     if (ties == Ties::first && PlanesInLanes<T>::suits(pool)) {
         const i64 done = PlanesInLanes<T>(pool)(planes, x, g, dx);
         planes -= done, x += done * n, g += done * pool.cells_out, dx += done * n;

@@ -51,23 +51,6 @@ void max_pool_recorded_vjp(const Pool& pool, i64 planes, const R* numbers, const
     });
 }
 
-template <class T>
-bool max_pool_vjp_by_record(const Pool& pool, i64 planes, const T* x, const T* g, T* dx) {
-    constexpr i64 most_bytes = 1 << 20;  // of records that pay
-    if (pool.cells_out == 0 || pool.cells_out > most_bytes || !Numbers<T>::suits(pool) || !ThreeAwards<T>::suits(pool))
-        return false;
-    const i64 some = std::min(planes, most_bytes / pool.cells_out);
-    std::uint8_t* const numbers = static_cast<std::uint8_t*>(scratch(some * pool.cells_out, 3));
-    for (i64 p = 0; p < planes; p += some) {
-        const i64 count = std::min(some, planes - p), in = p * pool.cells_in, out = p * pool.cells_out;
-        max_pool_recording<T, std::uint8_t>(pool, count, x + in, nullptr, numbers);
-        max_pool_recorded_vjp<T, std::uint8_t>(pool, count, numbers, g + out, dx + in);
-    }
-    return true;
-}
-template bool max_pool_vjp_by_record<float>(const Pool&, i64, const float*, const float*, float*);
-template bool max_pool_vjp_by_record<double>(const Pool&, i64, const double*, const double*, double*);
-
 #define LN_RECORDED(T, R)                                                                \
     template void max_pool_recording<T, R>(const Pool&, i64, const T*, T*, R*);          \
     template void max_pool_recorded_jvp<T, R>(const Pool&, i64, const R*, const T*, T*); \

@@ -7,11 +7,6 @@
 
 namespace lunette::LN_ISA {
 
-// dx where ties go to the first: a record is made of a few planes at a time, and read while it is in cache. False, and nothing
-// written, where winners are found faster otherwise.
-template <class T>
-bool max_pool_vjp_by_record(const Pool&, i64 planes, const T* x, const T* g, T* dx);
-
 namespace {
 
 // The number of the cell at `place` in the window of an output.

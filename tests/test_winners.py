@@ -170,6 +170,8 @@ GEOMETRIES = {
     "tiles that leave cells": wide(2, 9, 41, kernel=(2, 2)),
     "tiles of four": wide(2, 9, 70, kernel=(2, 4), stride=(2, 4)),
     "stride 1": wide(2, 11, 37, kernel=(3, 3), stride=1, padding=1),
+    "stride 1, of whole vectors": wide(2, 11, 32, kernel=(4, 5), stride=1, padding=((1, 2), (2, 2))),
+    "stride 1, padding at one end": wide(2, 9, 37, kernel=(5, 6), stride=1, padding=((0, 4), (5, 0))),
     "stride 3": wide(2, 11, 67, kernel=(3, 3)),
     "stride 2, five taps": wide(2, 11, 67, kernel=(2, 5), stride=2, padding=((0, 1), (2, 1))),
     "dilated": wide(2, 21, 47, kernel=(3, 3), stride=(1, 2), dilation=3, padding=1),
@@ -276,6 +278,32 @@ def test_windows_side_by_side_give_all_to_their_first_winner(kernel: tuple[int, 
                 g = rng.choice([-0.0, 1.0, -2.0, inf], (1, planes, *out)).astype(dtype)
                 (dx,) = ln.max_pool_vjp((x,), g, kernel=kernel)
                 assert bits(dx) == bits(first_winners(x, g, kernel)), (size, planes)
+
+
+OVERLAPPING: tuple[tuple[tuple[int, ...], int], ...] = (
+    *(((k,), 1) for k in (10, 11, 17, 40)),
+    *((k, 1) for k in ((4, 3), (5, 5), (1, 12), (12, 1), (3, 9), (2, 2, 3), (3, 1, 5), (2, 3, 2, 2))),
+    ((3, 3), 2),
+)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("kernel", "stride"), OVERLAPPING)
+def test_windows_that_overlap_add_up_at_their_first_winners(kernel: tuple[int, ...], stride: int, dtype: Any) -> None:
+    """Rows of every length around vectors, with and without padding, planes of one call and several."""
+    rng = np.random.default_rng(len(kernel))
+    for at, n in enumerate((1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 34, 47, 64, 65, 67)):
+        padding = tuple(k // 2 for k in kernel) if at % 3 else (0,) * len(kernel)
+        most = 40 if len(kernel) < 3 else 9
+        size = (*(int(rng.integers(k, most + k)) for k in kernel[:-1]), max(n, kernel[-1] - 2 * padding[-1]))
+        ln.set_num_threads(1 + at % 3)
+        for planes in (1, 19):
+            options = {"kernel": kernel, "stride": stride, "padding": padding}
+            x = data((planes, 1, *size), at + planes, dtype)
+            y = ln.max_pool(x, **options)
+            g = rng.choice([-0.0, 0.0, 1.0], y.shape) if (at + planes) % 2 else rng.standard_normal(y.shape)
+            (dx,) = ln.max_pool_vjp((x,), g.astype(dtype), **options)
+            alike(dx, MaxPool, x, g.astype(dtype), len(kernel), options)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
