@@ -61,7 +61,7 @@ public:
     }
     bool plain() const { return p_ == 2; }
     template <class V>
-    [[gnu::always_inline]] V term(V v) const { return v * v; }
+    [[gnu::always_inline]] V term(V v) const { return rounded_product(v, v); }  // as where terms are kept
     template <class V>
     [[gnu::always_inline]] V denominator(V s) const { return square_root<T>(V(s == T(0) ? s + T(1) : s)); }
     template <class V>

@@ -13,6 +13,7 @@ import pytest
 import lunette as ln
 from lunette.op import Case, Op
 from lunette.ops import LpPool, SmoothMaxPool
+from test_kernels import _two_hundred_bits as _two_hundred_bits  # the fixture of exact balls
 from test_kernels import check_arrays, every_dtype, fill
 
 pytestmark = pytest.mark.kernels
