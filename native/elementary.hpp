@@ -71,6 +71,30 @@ inline V product_error(V a, V b, V p) {
 #endif
 }
 
+template <class T, class V>
+inline V square_root(V x) {
+    constexpr bool single = sizeof(T) == 4;
+    if constexpr (sizeof(V) == sizeof(T)) return std::sqrt(x);
+#if defined(__x86_64__)
+    else if constexpr (sizeof(V) == 16 && single) return _mm_sqrt_ps(x);
+    else if constexpr (sizeof(V) == 16) return _mm_sqrt_pd(x);
+#if defined(__AVX2__)
+    else if constexpr (sizeof(V) == 32 && single) return _mm256_sqrt_ps(x);
+    else if constexpr (sizeof(V) == 32) return _mm256_sqrt_pd(x);
+#endif
+#if defined(__AVX512F__)
+    else if constexpr (single) return _mm512_maskz_sqrt_ps(0xffff, x);  // GCC warns of the one without
+    else return _mm512_maskz_sqrt_pd(0xff, x);
+#endif
+#else
+    else {
+        V y;
+        for (int l = 0; l < int(sizeof(V) / sizeof(T)); ++l) y[l] = std::sqrt(x[l]);
+        return y;
+    }
+#endif
+}
+
 // a / b for normal b and quotients of middling size, or zero: within an ulp, and sooner than vectors are divided.
 template <class T, class V>
 inline V quotient(V a, V b) {

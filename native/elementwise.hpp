@@ -112,27 +112,6 @@ inline V with_sign_of(V size, V sign) {
     return bits<V>(bits<I>(size) | (bits<I>(sign) & std::numeric_limits<Int<T>>::min()));
 }
 
-template <class T, class V>
-inline V square_root(V x) {
-#if defined(__x86_64__)
-    constexpr bool single = sizeof(T) == 4;
-    if constexpr (sizeof(V) == 16 && single) return _mm_sqrt_ps(x);
-    else if constexpr (sizeof(V) == 16) return _mm_sqrt_pd(x);
-#if defined(__AVX2__)
-    else if constexpr (sizeof(V) == 32 && single) return _mm256_sqrt_ps(x);
-    else if constexpr (sizeof(V) == 32) return _mm256_sqrt_pd(x);
-#endif
-#if defined(__AVX512F__)
-    else if constexpr (single) return _mm512_maskz_sqrt_ps(0xffff, x);  // GCC warns of the one without
-    else return _mm512_maskz_sqrt_pd(0xff, x);
-#endif
-#else
-    V y;
-    for (int l = 0; l < int(sizeof(V) / sizeof(T)); ++l) y[l] = std::sqrt(x[l]);
-    return y;
-#endif
-}
-
 template <class T>
 struct Range;
 template <>

@@ -54,6 +54,35 @@ public:
         else each_vector<T>(n, [&]<int N>(i64 i) { store<N>(d + i, power<T>(load<N>(d + i), conjugate_)); });
     }
 
+    // Of squares that need no scale (WeightedTiles).
+    bool unscale() {
+        scale_ = unscale_ = 1;
+        return true;
+    }
+    bool plain() const { return p_ == 2; }
+    template <class V>
+    [[gnu::always_inline]] V term(V v) const { return rounded_product(v, v); }  // as where terms are kept
+    template <class V>
+    [[gnu::always_inline]] V denominator(V s) const { return square_root<T>(V(s == T(0) ? s + T(1) : s)); }
+    template <class V>
+    [[gnu::always_inline]] V weight(V v, V) const { return v; }
+    template <int N>
+    struct Tally {
+        using I = Vec<Int<T>, N>;
+        Magnitude<T, N> most;
+        I least = I{} + std::numeric_limits<Int<T>>::max();  // less one, so that zero is the greatest
+        [[gnu::always_inline]] void meet(Vec<T, N> v) {
+            most.meet(v);
+            const I b = ((bits<I>(v) & std::numeric_limits<Int<T>>::max()) - 1) & std::numeric_limits<Int<T>>::max();
+            least = b < least ? b : least;
+        }
+        bool fine(const LpNorm& model) const {
+            const T greatest = most.greatest();
+            const Int<T> low = fold<N>(least, [](auto p, auto q) { return p < q ? p : q; });
+            return greatest == 0 || (greatest <= std::numeric_limits<T>::max() && model.unscaled(bits<T>(low + 1), greatest));
+        }
+    };
+
     struct Window {
         using W = Wide<T>;
         W p, top, sum, value;
@@ -85,22 +114,26 @@ public:
     }
 
 private:
+    // Whether that holds without a scale of cells of magnitudes in this range.
+    bool unscaled(T least, T greatest) const {
+        const int low = std::ilogb(least), high = std::ilogb(greatest) + 1;
+        return std::max(std::abs(low), std::abs(high)) * p_ <= Format<T>::spread;
+    }
     // All (|x| * scale_)^p, and the same to the power p-1, must be 0 or within 2^+-spread.
     bool ready(const T* x, i64 n) {
         T least = 1, greatest = 1;
         if (!(p_ <= 64) || (n > 0 && !range<true>(x, n, least, greatest, []<int N>(i64, Vec<T, N>) {}))) return false;
         if (greatest == 0) least = greatest = 1;
-        int low = std::ilogb(least), high = std::ilogb(greatest) + 1, middle = (low + high) / 2;
-        scale_ = unscale_ = 1;
+        const int low = std::ilogb(least), high = std::ilogb(greatest) + 1, middle = (low + high) / 2;
+        unscale();
+        if (unscaled(least, greatest)) return true;  // most data
         if (low <= -Format<T>::bias) {  // as far up as one power of two goes
             const int up = std::min(-middle, Format<T>::bias);
             scale_ = std::ldexp(T(1), up), unscale_ = std::ldexp(T(1), -up);
             return std::max(std::abs(low + up), std::abs(high + up)) * p_ <= Format<T>::spread;
         }
         if ((high - low) * p_ > 2 * (Format<T>::spread - 1) || std::abs(middle) > Format<T>::bias - 30) return false;
-        // Most data needs no scaling.
-        if (std::max(std::abs(low), std::abs(high)) * p_ > Format<T>::spread)
-            scale_ = std::ldexp(T(1), -middle), unscale_ = std::ldexp(T(1), middle);
+        scale_ = std::ldexp(T(1), -middle), unscale_ = std::ldexp(T(1), middle);
         return true;
     }
     // K = p when p is a small integer, else 0.

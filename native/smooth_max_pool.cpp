@@ -16,6 +16,9 @@ public:
         : counts_absent(include_pad && any_absent(pool)), beta_(beta), rate_(beta), include_pad_(include_pad) {}
     T beta() const { return beta_; }
 
+    // Whether exp(beta*x) is within 2^+-spread for cells up to this magnitude.
+    bool unscaled(T far) const { return far * std::fabs(rate_.hi) <= Format<T>::spread - 2; }
+
     // All exp(beta*x) * 2^-shift_ must be within 2^+-spread.
     bool terms(const T* x, i64 n, T* e) {
         constexpr T spread = Format<T>::spread;
@@ -24,7 +27,7 @@ public:
         const T far = greatest_magnitude(x, n, [e, rate = rate_]<int N>(i64 i, Vec<T, N> v) {
             store<N>(e + i, exp_scaled<T>(rate, v, 0));
         });
-        if (far * std::fabs(rate_.hi) <= spread - 2) return true;
+        if (unscaled(far)) return true;
         T least = 0, greatest = 0;
         if (n > 0 && !range<false>(x, n, least, greatest, []<int N>(i64, Vec<T, N>) {})) return false;
         auto exponentials = [&] {
@@ -47,6 +50,21 @@ public:
         });
     }
     void denominators(const T* s, i64 n, T* d) const { std::memcpy(d, s, n * sizeof(T)); }
+
+    // Of cells whose terms need no scale (WeightedTiles).
+    bool plain() const { return rate_.precise(); }
+    template <class V>
+    [[gnu::always_inline]] V term(V v) const { return exp_scaled<T>(rate_, v, 0); }
+    template <class V>
+    [[gnu::always_inline]] V denominator(V s) const { return s; }
+    template <class V>
+    [[gnu::always_inline]] V weight(V, V term) const { return term; }
+    template <int N>
+    struct Tally {
+        Magnitude<T, N> most;
+        [[gnu::always_inline]] void meet(Vec<T, N> v) { most.meet(v); }
+        bool fine(const SmoothMax& model) const { return model.unscaled(most.greatest()); }
+    };
 
     struct Window {
         using W = Wide<T>;

@@ -13,7 +13,7 @@
 #include "elementary.hpp"
 #include "long_sum.hpp"
 #include "sum.hpp"
-#include "tiles.hpp"
+#include "weighted_tiles.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
@@ -24,15 +24,11 @@ constexpr i64 most_cells = 1 << 20;  // of one block; larger ones are done by th
 template <class T>
 bool all_tame(const T* x, i64 n) {
     constexpr int L = lanes<T>;
-    const T low = std::ldexp(T(1), -Format<T>::tame), high = std::ldexp(T(1), Format<T>::tame);
     Vec<Int<T>, L> wild{};
     i64 i = 0;
-    for (; i + L <= n; i += L) {
-        auto v = load<L>(x + i), a = v < T(0) ? -v : v;
-        wild |= ~((a >= low) & (a <= high)) & (a != T(0));
-    }
+    for (; i + L <= n; i += L) wild |= untame<T>(load<L>(x + i));
     bool rest = false;
-    for (; i < n; ++i) rest |= x[i] != 0 && !(std::fabs(x[i]) >= low && std::fabs(x[i]) <= high);
+    for (; i < n; ++i) rest |= untame<T>(Vec<T, 1>(x[i])) != 0;
     return !rest && !any(wild);
 }
 
@@ -40,22 +36,20 @@ bool all_tame(const T* x, i64 n) {
 template <class T, class F>
 T greatest_magnitude(const T* x, i64 n, F&& f) {
     constexpr int L = lanes<T>;
-    constexpr Int<T> size = std::numeric_limits<Int<T>>::max();  // all bits but the sign: greater numbers have greater ones, NaN the greatest
-    Vec<Int<T>, L> even{}, odd{};
-    Int<T> most = 0;
-    auto one = [&](i64 at, Vec<Int<T>, L>& seen) __attribute__((always_inline)) {
+    Magnitude<T, L> even, odd;
+    Magnitude<T, 1> last;
+    auto one = [&](i64 at, Magnitude<T, L>& seen) __attribute__((always_inline)) {
         const auto v = load<L>(x + at);
-        const auto b = bits<Vec<Int<T>, L>>(v) & size;
-        seen = b > seen ? b : seen;
+        seen.meet(v);
         f.template operator()<L>(at, v);
     };
     i64 i = 0;
     for (; i + 2 * L <= n; i += 2 * L) one(i, even), one(i + L, odd);
     if (i + L <= n) one(i, even), i += L;
     if (i < n && n >= L) one(n - L, odd), i = n;
-    for (; i < n; ++i) most = std::max(most, bits<Int<T>>(x[i]) & size), f.template operator()<1>(i, x[i]);
-    most = std::max(most, fold<L>(even > odd ? even : odd, [](auto p, auto q) { return p > q ? p : q; }));
-    return bits<T>(most);
+    for (; i < n; ++i) last.meet(x[i]), f.template operator()<1>(i, x[i]);
+    even.meet(odd), last.meet(even.greatest());
+    return last.greatest();
 }
 
 // The least and the greatest of n cells; false if some cell is not finite. f.<N>(i, cells i..i+N-1) meets all cells on the
@@ -320,6 +314,14 @@ private:
     T *terms_, *products_;
 };
 
+// The sums of tiles in registers, where terms are cheap: dear ones are computed faster one after the other than side by side
+// with what becomes of them.
+template <class Model, class T>
+bool sums_of_tiles(const WeightedTiles<Model>& tiles, Model& model, const T* x, i64 planes, i64 o0, i64 o1, T* s) {
+    if constexpr (Model::terms_are_weights) return false;
+    else return tiles.suits_sums() && tiles.sums(model, x, planes, o0, o1, s) && model.unscale();
+}
+
 template <class Model, class T>
 void weighted_pool(const Model& given, const Pool& pool, i64 planes, const T* x, T* y) {
     if (planes == 0 || pool.cells_out == 0) return;
@@ -328,14 +330,18 @@ void weighted_pool(const Model& given, const Pool& pool, i64 planes, const T* x,
     const i64 together = step >= m ? planes_together(pool) : 1;
     const i64 room = std::max(reducer.cells_read(step), together > 1 ? together * pool.cells_in : 0);
     const bool fits = room <= most_cells;
+    const WeightedTiles<Model> tiles(given, pool);
     over_parts(pool, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
         Model model = given;
         char* memory = static_cast<char*>(scratch(reducer.bytes() + Block<Model>::bytes(fits ? room : 0)));
         Block<Model> block(pool, reducer, memory, fits ? room : 0);
         auto out = [&](i64 p, i64 b0) { return y + p * pool.cells_out + b0 * rest; };
         auto fast = [&](i64 p, i64 count, i64 b0, i64 b1) {
-            if (!fits || !block.start(model, x + p * pool.cells_in, count, b0, b1)) return false;
-            block.sums(model, out(p, b0), memory);
+            const T* xp = x + p * pool.cells_in;
+            if (!sums_of_tiles(tiles, model, xp, count, b0, b1, out(p, b0))) {
+                if (!fits || !block.start(model, xp, count, b0, b1)) return false;
+                block.sums(model, out(p, b0), memory);
+            }
             model.values(out(p, b0), count * (b1 - b0) * rest, out(p, b0));
             return true;
         };
@@ -492,6 +498,7 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
     const i64 tasks = (planes + group - 1) / group * blocks;
     double* slopes = static_cast<double*>(scratch(tasks * sizeof(double), 1));
     const Spread<T> spread(pool);
+    const WeightedTiles<Model> registers(given, pool);
 
     auto task = [&](i64 index) {
         Model model = given;
@@ -513,6 +520,7 @@ void weighted_pool_vjp(const Model& given, const Pool& pool, i64 planes, const T
             T* to = dp + i0 * rin;
             const T* given = gp + o0 * rest;
             const i64 n = count * (o1 - o0) * rest;
+            if (tiles && !sloped && registers.suits_derivatives() && registers.derivatives(model, xp, count, o0, o1, given, dp)) return true;
             Lift<T> lift;
             if (!fits || !block.start(model, xp, count, o0, o1) || !lift.fits(given, n)) return false;
             if (sloped && sizeof(T) > 4 && !all_tame(block.place(xp), block.size())) return false;

@@ -264,7 +264,7 @@ def test_goals_are_computed_from_the_figures() -> None:
     assert all(g.met is not None for g in found.values())
     assert found["max_pool forward, 2-D", "≥ 10x PyTorch, geometric mean"].met
     assert found["smooth_max_pool VJP", "≥ 5x JAX reduce_window(logaddexp), geometric mean"].met
-    assert not found["smooth_max_pool VJP", "≥ 10x the best PyTorch composition, geometric mean"].met
+    assert not found["smooth_max_pool VJP", "≥ 6x the best PyTorch composition, geometric mean"].met
     assert found["max_pool 31x31, stride 1", "≤ 1.5 x the 5x5 time"].met
     assert found["networks forward", "≥ 1.2x PyTorch, geometric mean"].met
     assert not found["networks forward", "none below 1x torch.compile"].met

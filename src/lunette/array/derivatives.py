@@ -45,9 +45,10 @@ def jvp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
     """`ln.<op>_jvp`: the derivative of an operator in the direction of tangents."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, arithmetic: Arithmetic = "fast", **options: Any) -> Any:
-        full = (
-            (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if isinstance(tangents, tuple | list) else None
+        fits = (
+            isinstance(tangents, tuple | list) and isinstance(primals, tuple | list) and len(tangents) == len(primals)
         )
+        full = (*tangents, *(None,) * (len(kind.arrays) - len(tangents))) if fits else None
         quick = _run_derived_quickly(kind, primals, full, arithmetic, options, (derivative.jvp_of(kind),))
         if quick is not None:
             return quick[0]
@@ -168,7 +169,7 @@ def _run_derived_quickly(
         return None
     results = []
     for derived in asked:
-        result = run_known(derived, operands, facts, arithmetic, written)
+        result = run_known(derived, kind.name, operands, facts, arithmetic, written)
         if result is None:
             return None
         results.append(result)

@@ -175,7 +175,7 @@ def run_quickly(kind: type[Op], operands: Sequence[Any], arithmetic: str, option
     facts, written = facts_of(kind, operands), written_down(options)
     if facts is None or written is None or type(arithmetic) is not str:
         return None
-    return run_known(kind, operands, facts, arithmetic, written)
+    return run_known(kind, kind.name, operands, facts, arithmetic, written)
 
 
 MOST_WHOLE = 2**53
@@ -183,15 +183,18 @@ MOST_WHOLE = 2**53
 
 
 def facts_of(kind: type[Op], operands: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What keys say of operands that may go the short way: arrays of NumPy, and numbers where these may stand for one."""
+    """What keys say of operands that may go the short way: arrays of NumPy, and numbers that stand for arrays."""
     facts: list[Any] = []
+    dtype = None
     for a in operands:
         if type(a) is np.ndarray:
-            facts.append((a.shape, a.dtype))
+            dtype = a.dtype
+            facts.append((a.shape, dtype))
         elif a is None:
             facts.append(None)
         elif kind.scalars and (type(a) is float or (type(a) is int and -MOST_WHOLE <= a <= MOST_WHOLE)):
-            dtype = next((b.dtype for b in operands if type(b) is np.ndarray), OBJECT)
+            if dtype is None:
+                dtype = next((b.dtype for b in operands if type(b) is np.ndarray), OBJECT)
             if dtype not in FLOAT or kind.arrays[len(facts)] not in kind.scalars:
                 return None
             facts.append(((), dtype))
@@ -201,9 +204,9 @@ def facts_of(kind: type[Op], operands: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 def run_known(
-    kind: type[Op], operands: Sequence[Any], facts: tuple[Any, ...], arithmetic: str, options: bytes
+    kind: type[Op], who: str, operands: Sequence[Any], facts: tuple[Any, ...], arithmetic: str, options: bytes
 ) -> Array | None:
-    """The kernel for operands of these facts, if that is at hand; options are written down."""
+    """The kernel for operands of these facts, if that is at hand; options are written down. Refusals name `who`."""
     quick = QUICK.get((kind, facts, arithmetic, options))
     if quick is None:
         return None
@@ -212,23 +215,26 @@ def run_known(
         if type(a) is np.ndarray:
             flags = a.flags
             if not (flags.c_contiguous and flags.aligned):
-                operands = _packed(resolved, kind, operands)
+                operands = _packed(resolved, kind, who, operands)
                 break
     y: Array = np.empty(resolved.out, dtype)
     try:
         kernel(*operands, y, *no_index)
     except ValueError:  # values that the operator's rules refuse
-        numbers = (float, int)
-        arrays = [np.asarray(as_dtype(a, facts[p][1]), facts[p][1]) if type(a) in numbers else a for p, a in enumerate(operands)]
-        with error_context(kind.name, resolved.d):
-            resolved.op.check(*arrays)
+        with error_context(who, resolved.d):
+            resolved.op.check(*(_array_of(a, fact) for a, fact in zip(operands, facts, strict=True)))
         raise
     return y
 
 
-def _packed(resolved: ResolvedOp, kind: type[Op], operands: Sequence[Any]) -> list[Any]:
+def _array_of(a: Any, fact: tuple[Shape, np.dtype[Any]]) -> Any:
+    """A number as the array that it stands for."""
+    return np.asarray(as_dtype(a, fact[1]), fact[1]) if type(a) in (float, int) else a
+
+
+def _packed(resolved: ResolvedOp, kind: type[Op], who: str, operands: Sequence[Any]) -> list[Any]:
     """The operands as kernels read them."""
-    with error_context(kind.name, resolved.d):
+    with error_context(who, resolved.d):
         for name, a in zip(names_of(kind, operands), operands, strict=True):
             if type(a) is np.ndarray and not (a.flags.c_contiguous and a.flags.aligned):
                 check_fits(a, name)
