@@ -29,17 +29,41 @@ inline bool is_short_product(const Conv& c) {
     return true;
 }
 
+// Sums that lie where the result does, finished.
 template <class T>
-void short_product(const Conv& c, const T* x, const T* w, const Epilogue<T>& e, T* y) {
-    i64 cells = sizes(c.axes, c.rank).m;
-    bool plain = !e.bias && !e.scale && !e.shift && !e.add;
-    matmul<T>(c.batch, c.cout, cells, c.cin, false, false, w, 0, x, c.cin * cells, nullptr, plain && e.relu, y);
-    for (i64 i = 0; i < c.batch * c.cout && !plain; ++i) {
-        const Finish<T> finish = finish_of(e, i % c.cout);
+void finish_all(const Epilogue<T>& e, i64 batch, i64 channels, i64 cells, T* y) {
+    for (i64 i = 0; i < batch * channels; ++i) {
+        const Finish<T> finish = finish_of(e, i % channels);
         T* line = y + i * cells;
         const T* add = e.add ? e.add + i * cells : nullptr;
         for (i64 j = 0; j < cells; ++j) line[j] = finish(line[j], add ? add + j : nullptr);
     }
+}
+
+template <class T>
+void short_product(const Conv& c, const T* x, const T* w, const Epilogue<T>& e, T* y) {
+    i64 cells = sizes(c.axes, c.rank).m;
+    const bool plain = !e.bias && !e.scale && !e.shift && !e.add;
+    matmul<T>(c.batch, c.cout, cells, c.cin, false, false, w, 0, x, c.cin * cells, nullptr, plain && e.relu, y);
+    if (!plain) finish_all(e, c.batch, c.cout, cells, y);
+}
+
+// Whether the input gradient of one cell is all of dx: rows of weights as they lie, each times a number.
+inline bool is_one_cell(const Conv& c) {
+    bool one = c.groups == 1 && c.rank > 0;
+    for (i64 a = 0; a < c.rank; ++a) {
+        const ConvAxis& x = c.axes[a];
+        one &= x.m == 1 && x.lo == 0 && x.dilation == 1 && x.n == x.kernel;
+    }
+    return one;
+}
+
+template <class T>
+void one_cell(const Conv& c, const T* w, const T* g, const Epilogue<T>& e, T* dx) {
+    const i64 cells = sizes(c.axes, c.rank).n;
+    const bool plain = !e.bias && !e.scale && !e.shift && !e.add;
+    matmul<T>(1, c.batch, c.cin * cells, c.cout, false, false, g, 0, w, 0, nullptr, plain && e.relu, dx);
+    if (!plain) finish_all(e, c.batch, c.cin, cells, dx);
 }
 
 }  // namespace
@@ -61,8 +85,9 @@ void conv_input_grad(const Conv& conv, const T* w, const T* packed, const T* g, 
     auto [axes, d, groups, batch, cin, cout] = conv;
     Sizes s = sizes(axes, d);
     if (any_zero(batch, cin, s.n)) return;
-    if (by_columns(conv)) return input_grad_by_columns(conv, w, g, e, dx);
+    if (is_one_cell(conv) && cout > 0) return one_cell(conv, w, g, e, dx);
     if (direct_conv(conv, true, g, w, packed, e, dx)) return;
+    if (by_columns(conv)) return input_grad_by_columns(conv, w, g, e, dx);
     if (spread_depthwise(conv, w, g, e, dx)) return;
     i64 count = residues(conv);
     bool all_seen = true;
@@ -93,7 +118,8 @@ static void each_gather(const Conv& conv, bool input_grad, F f) {
 
 template <class T>
 i64 conv_packed_size(const Conv& conv, bool input_grad) {
-    i64 size = input_grad && by_columns(conv) ? 0 : direct_packed_size<T>(conv, input_grad);
+    if (input_grad && is_one_cell(conv)) return 0;
+    i64 size = direct_packed_size<T>(conv, input_grad);
     if (size) return size;
     each_gather(conv, input_grad, [&](const Gather& z, WeightLayout l) { size += packed_size<T>(z, l); });
     return size;
@@ -101,8 +127,7 @@ i64 conv_packed_size(const Conv& conv, bool input_grad) {
 
 template <class T>
 void conv_pack(const Conv& conv, bool input_grad, const T* w, T* packed) {
-    if (!(input_grad && by_columns(conv)) && direct_packed_size<T>(conv, input_grad))
-        return direct_pack(conv, input_grad, w, packed);
+    if (direct_packed_size<T>(conv, input_grad)) return direct_pack(conv, input_grad, w, packed);
     each_gather(conv, input_grad, [&](const Gather& z, WeightLayout l) {
         if (!packed_size<T>(z, l)) return;
         PackedWeights<T> a;

@@ -19,12 +19,13 @@ HERE = Path(__file__).parent
 BITS = """
 import hashlib, numpy as np, lunette as ln
 rng = np.random.default_rng(0)
-x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 40, 33, 35), (48, 40, 3, 3)))
+x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 70, 33, 35), (48, 70, 3, 3)))
 print(hashlib.sha256(ln.conv(x, w, padding=1).tobytes()).hexdigest())
 """
 
 GEOMETRIES = """
 import itertools, numpy as np, lunette as ln
+from functools import partial
 from lunette.arithmetic.error import gamma, height
 # x, w and options: by the blocks of pixels and vectors of channels that they are cut into on AVX-512
 CASES = {
@@ -58,6 +59,13 @@ CASES = {
     "dilated, stride": ((1, 16, 20, 41), (48, 16, 3, 5), {"stride": 2, "padding": (4, 6), "dilation": (4, 3)}),
     "dilated, two taps of a long line": ((1, 24, 1, 300), (70, 24, 1, 2), {"padding": (0, 4), "dilation": (1, 8)}),
     "dilated volume": ((1, 10, 7, 9, 16), (32, 10, 3, 3, 3), {"padding": 2, "dilation": 2}),
+    "residues, one tile": ((2, 40, 8, 8), (48, 40, 4, 4), {"stride": 2, "padding": 1}),
+    "residues, groups": ((1, 64, 9, 12), (40, 32, 3, 3), {"stride": 2, "padding": 1, "groups": 2}),
+    "residues, many tiles, lines of two lengths": ((1, 32, 41, 61), (24, 32, 3, 4), {"stride": 2, "padding": (1, 2)}),
+    "residues of rows, of columns": ((1, 32, 21, 20), (40, 32, 3, 5), {"stride": (2, 1), "padding": (1, 2)}),
+    "residues, three apart": ((1, 33, 20, 41), (48, 33, 5, 5), {"stride": (1, 3), "padding": 2}),
+    "residues of a volume": ((1, 20, 8, 7, 6), (24, 20, 4, 3, 2), {"stride": 2, "padding": (1, 1, 0)}),
+    "residues, cells that no tap reaches": ((1, 32, 12, 12), (32, 32, 1, 3), {"stride": 2}),
     "rows between whose taps nothing is": ((1, 16, 5, 20), (32, 16, 2, 3), {"padding": (4, 1), "dilation": (7, 1)}),
 }
 rng = np.random.default_rng(0)
@@ -75,6 +83,18 @@ for (name, (xs, ws, options)), bias, dtype in itertools.product(CASES.items(), (
         h = height(ws[0] * w[0, 0].size)
         f = lambda x, w, g, arithmetic="fast": ln.conv_vjp((x, w), g, arithmetic=arithmetic, **options)[0]
         check(f, x, w, g)
+    if not bias:
+        g, v = rng.standard_normal(ln.conv(x, w, **options).shape).astype(dtype), w.copy()
+        g[rng.random(g.shape) < 0.5], g[:, 1], v[:, 0], v[:, 1], v[:, 2, ..., 0], v[:, -1, ..., -1] = 0, -0.0, -abs(v[:, 0]), 0, np.inf, np.nan
+        strange = ln.conv_vjp((x, v), g, **options)[0]
+        marks = np.stack([np.isnan(strange), np.isinf(strange), np.signbit(strange) & ~(strange != 0)])
+        print(name, "dx", dtype.__name__, np.packbits(marks).tobytes().hex()[:4000])
+        # A transposed convolution in a program: packed beforehand, with what follows.
+        few = tuple(n - a for n, a in zip(x.shape[2:], ln.conv_transpose(g, w, **options).shape[2:]))
+        up, r = partial(ln.conv_transpose, **options, output_padding=few), rng.standard_normal(x.shape).astype(dtype)
+        f = lambda g: ln.relu(ln.add(up(g, w), r))
+        size = up(abs(g), abs(w)) + abs(r)
+        assert (abs(ln.jit(f)(g) - f(g)) <= 2 * gamma(height(ws[0] * w[0, 0].size + 2), u) * size).all(), name
     if not bias:
         g = rng.standard_normal(ln.conv(x, w, **options).shape).astype(dtype)
         h = height(g[:, 0].size)
