@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "elementary.hpp"
+#include "rearrange.hpp"
 #include "threads.hpp"
 
 namespace lunette::LN_ISA {
@@ -25,36 +26,6 @@ inline void parallel_parts(i64 count, i64 grain, F f, i64 step = 64) {
 // Elements of cheap, and of dear, work that pay for waking another thread.
 constexpr i64 cheap_grain = 1 << 15, dear_grain = 1 << 12;
 
-#if defined(__AVX2__) && !defined(__AVX512F__)
-// The mask of the first n lanes.
-template <class T>
-inline __m256i first_lanes(i64 n) {
-    alignas(64) static constexpr std::int32_t ones_and_zeros[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
-    return bits<__m256i>(load<8>(ones_and_zeros + 8 - n * sizeof(T) / 4));
-}
-#endif
-
-// The first n < N elements of a widest vector; the other lanes are `rest`.
-template <int N, class T>
-inline Vec<T, N> load_some(const T* p, i64 n, T rest = 0) {
-    static_assert(N == lanes<T>);
-    Vec<T, N> others = splat<N>(rest);
-    constexpr bool single = sizeof(T) == 4;
-#if defined(__AVX512F__)
-    if constexpr (single) return _mm512_mask_loadu_ps(others, __mmask16((1u << n) - 1), p);
-    else return _mm512_mask_loadu_pd(others, __mmask8((1u << n) - 1), p);
-#elif defined(__AVX2__)
-    const __m256i mask = first_lanes<T>(n);
-    if constexpr (single) return _mm256_blendv_ps(others, _mm256_maskload_ps(p, mask), _mm256_castsi256_ps(mask));
-    else return _mm256_blendv_pd(others, _mm256_maskload_pd(p, mask), _mm256_castsi256_pd(mask));
-#else
-    others[0] = p[0];
-    if constexpr (single)
-        for (int l : {1, 2})
-            if (n > l) others[l] = p[l];
-    return others;
-#endif
-}
 template <int N, class T>
 inline void store_some(T* p, Vec<T, N> v, i64 n) {
     static_assert(N == lanes<T>);

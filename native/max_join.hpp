@@ -86,13 +86,11 @@ inline auto later_wins(V a, V b) {
 template <class T>
 bool greatest_of_rows(const T* x, i64 n, Vec<T, lanes<T>>& best) {
     constexpr int L = lanes<T>;
-    Vec<T, L> top[L], before{};
+    Vec<T, L> top[L];
+    for (auto& v : top) v = splat<L>(-std::numeric_limits<T>::infinity());
     Vec<Int<T>, L> nan{};
-    for (int r = 0; r < L; ++r) top[r] = load<L>(x + r * n);
-    each_of_rows<T>(n, [&](int r, i64 i, auto) {
-        auto v = load<L>(x + i);
-        if (r % 2) nan |= either_nan(before, v);
-        before = v, top[r] = v > top[r] ? v : top[r];
+    each_of_rows<T>(x, n, -std::numeric_limits<T>::infinity(), [&](int r, Vec<T, L> v) __attribute__((always_inline)) {
+        nan |= v != v, top[r] = greater(top[r], v);
     });
     best = fold_each<L>(top, [](auto a, auto b) { return b > a ? b : a; });
     return !any(nan);

@@ -5,6 +5,44 @@
 namespace lunette::LN_ISA {
 namespace {
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// The mask of the first n lanes.
+template <class T>
+inline __m256i first_lanes(i64 n) {
+    alignas(64) static constexpr std::int32_t ones_and_zeros[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    return bits<__m256i>(load<8>(ones_and_zeros + 8 - n * sizeof(T) / 4));
+}
+#endif
+
+// The first n < N elements of a widest vector; the other lanes are `rest`.
+template <int N, class T>
+inline Vec<T, N> load_some(const T* p, i64 n, T rest = 0) {
+    static_assert(N == lanes<T>);
+    Vec<T, N> others = splat<N>(rest);
+    constexpr bool single = sizeof(T) == 4;
+#if defined(__AVX512F__)
+    if constexpr (single) return _mm512_mask_loadu_ps(others, __mmask16((1u << n) - 1), p);
+    else return _mm512_mask_loadu_pd(others, __mmask8((1u << n) - 1), p);
+#elif defined(__AVX2__)
+    const __m256i mask = first_lanes<T>(n);
+    if constexpr (single) return _mm256_blendv_ps(others, _mm256_maskload_ps(p, mask), _mm256_castsi256_ps(mask));
+    else return _mm256_blendv_pd(others, _mm256_maskload_pd(p, mask), _mm256_castsi256_pd(mask));
+#else
+    others[0] = p[0];
+    if constexpr (single)
+        for (int l : {1, 2})
+            if (n > l) others[l] = p[l];
+    return others;
+#endif
+}
+// N lanes again and again.
+template <int wide, int N, class V>
+inline auto repeated(V v) {
+    return [&]<int... l>(std::integer_sequence<int, l...>) {
+        return __builtin_shufflevector(v, v, (l % N)...);
+    }(std::make_integer_sequence<int, wide>());
+}
+
 // The even and the odd cells of 2*N cells.
 template <int N, class T>
 inline void part_pairs(const T* x, Vec<T, N>& even, Vec<T, N>& odd) {
@@ -94,16 +132,18 @@ inline V fold_each(V* v, Join&& join) {
     return v[0];
 }
 
-// The vectors of L rows of n >= L cells, one row after the other: f(row, place, which lanes are new), the last vector of
-// a row reaching back over cells that were seen before.
+// The vectors of L rows of n >= L cells, row by row as they lie in memory: f(row, cells), the last of a row filled up.
 template <class T, class F>
-[[gnu::always_inline]] inline void each_of_rows(i64 n, F&& f) {
+[[gnu::always_inline]] inline void each_of_rows(const T* x, i64 n, T fill, F&& f) {
     constexpr int L = lanes<T>;
-    const auto lane = iota<L, Int<T>>(0, 1);
-    i64 i = 0;
-    for (; i + L <= n; i += L)
-        for (int r = 0; r < L; ++r) f(r, r * n + i, lane >= Int<T>(0));
-    for (int r = 0; i < n && r < L; ++r) f(r, r * n + n - L, lane >= static_cast<Int<T>>(L - (n - i)));
+    const i64 rest = n % L;
+#pragma GCC unroll 16
+    for (int r = 0; r < L; ++r) {
+        const T* row = x + r * n;
+        i64 i = 0;
+        for (; i + L <= n; i += L) f(r, load<L>(row + i));
+        if (rest > 0) f(r, load_some<L>(row + i, rest, fill));
+    }
 }
 
 // S*L cells in order, of which v[e] has the cells e, e + S, e + 2*S, ...

@@ -126,6 +126,15 @@ public:
     template <class Done>
     void run_planes(const T* x, i64 planes, Ref out, char* memory, Done done) const {
         const i64 group = std::min(planes, group_), m = pool_.axes[0].m;
+        if constexpr (Op::any_order)
+            if (pool_.rank == 1 && pool_.axes[0].whole && pool_.cells_in >= L && planes >= L) {
+                for (i64 p = 0; p < planes; p += L) {
+                    p = std::min(p, planes - L);  // some a second time
+                    const T* from = x + p * pool_.cells_in;
+                    if (!Op::wholes(from, pool_.cells_in, out.v + p)) inner_.rows(from, 0, L, 0, 1, out.at(p), memory);
+                }
+                return done(0, planes);
+            }
         if (straight_.suits()) {
             const i64 some = std::clamp<i64>(straight_outputs / pool_.cells_out, 1, planes);
             for (i64 p = 0; p < planes; p += some) {

@@ -312,6 +312,34 @@ private:
             sweep<T, widest>(m, [&]<int N>(i64 o) { out.template put<N>(r * pitch + o, window.template operator()<N>(r, o)); });
     }
 
+    // The joins of as many cells as half a window has, or a vector, in place of the cells. Returns how many these are.
+    static i64 doubled(T* w, i64 size, i64 taps) {
+        if constexpr (L >= 16)
+            if (taps >= 16) return doubled_times<4>(w, size);
+        if constexpr (L >= 8)
+            if (taps >= 8) return doubled_times<3>(w, size);
+        if constexpr (L >= 4)
+            if (taps >= 4) return doubled_times<2>(w, size);
+        return 1;
+    }
+    template <int times>
+    static i64 doubled_times(T* w, i64 size) {
+        Vec<T, L> before[times]{};  // joins of 1, 2, 4, ... cells
+        const i64 blocks = (size + L - 1) / L;
+        for (i64 b = 0; b < blocks + times; ++b) {
+            Vec<T, L> v = b < blocks ? load<L>(w + b * L) : splat<L>(Op::pad());
+            [&]<int... t>(std::integer_sequence<int, t...>) __attribute__((always_inline)) {
+                auto longer = [&]<int u>(std::integral_constant<int, u>) __attribute__((always_inline)) {
+                    const Vec<T, L> here = std::exchange(before[u], v);
+                    v = Op::join(typename Op::template Cell<L>{here}, typename Op::template Cell<L>{lanes_from<1 << u>(here, v)}).v;
+                };
+                (longer(std::integral_constant<int, t>()), ...);
+            }(std::make_integer_sequence<int, times>());
+            if (b >= times) store<L>(w + (b - times) * L, v);
+        }
+        return i64(1) << times;
+    }
+
     // Long windows: joins of 2, 4, 8, ... cells, each from two of the joins before.
     void doubling(const PoolAxis& ax, const T* x, i64 base, i64 o0, i64 o1, Ref out, char* memory) const {
         const i64 k = ax.taps, m = o1 - o0;
@@ -320,6 +348,7 @@ private:
         Op::fill(w, stage(ax, x, o0, o1, w.v), base + ax.start + o0 * ax.stride, size + 2 * L);
         i64 h = 1;
         if constexpr (Op::idempotent) {
+            if constexpr (Op::any_order) h = doubled(w.v, size, k);
             for (; 2 * h <= k; h *= 2)
                 for (i64 i = 0; i < size - h; i += L)
                     w.template put<L>(i, Op::join(w.template get<L>(i), w.template get<L>(i + h)));

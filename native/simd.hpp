@@ -197,14 +197,6 @@ template <int k, class V>
     else return lanes_from<k>(a, b, std::make_integer_sequence<int, sizeof(V) / sizeof(a[0])>{});
 }
 
-// N lanes again and again.
-template <int wide, int N, class V>
-inline auto repeated(V v) {
-    return [&]<int... l>(std::integer_sequence<int, l...>) {
-        return __builtin_shufflevector(v, v, (l % N)...);
-    }(std::make_integer_sequence<int, wide>());
-}
-
 // Joins the lanes of v, in any order.
 template <int N, class V, class F>
 inline auto fold(V v, F&& join) {

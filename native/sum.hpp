@@ -109,7 +109,7 @@ struct Sum {
         if (n > sum_block) return false;
         Vec<T, L> sum[L];
         for (auto& v : sum) v = splat<L>(pad());
-        each_of_rows<T>(n, [&](int r, i64 i, auto fresh) { sum[r] += fresh ? load<L>(x + i) : splat<L>(pad()); });
+        each_of_rows<T>(x, n, pad(), [&](int r, Vec<T, L> v) __attribute__((always_inline)) { sum[r] += v; });
         store<L>(y, fold_each<L>(sum, [](auto a, auto b) { return a + b; }));
         return true;
     }

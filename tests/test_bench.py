@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from lunette.bench import unusual as numbers
 from lunette.bench.arithmetics import programs
 from lunette.bench.cases import DIRECTIONS, DTYPES, LAYERS, OPS, Layer, Problem, select
 from lunette.bench.figures import COMPILE, GRAD_CHAIN, JVP_CHAIN, OVERHEAD
-from lunette.bench.goals import goals
+from lunette.bench.goals import Goal, goals
 from lunette.bench.measure import network_problems, peers_of, problems, result_of
 from lunette.bench.memory import Memory
 from lunette.bench.networks import DIRECTIONS as NETWORK_DIRECTIONS
@@ -218,7 +219,8 @@ def canned() -> Run:
         timings["JAX"] = Timing((2e-3,), 1, "fast", {"fast": 2e-3, "reduce_window(logaddexp)": 6e-3})
         timings["ONNX Runtime"] = Timing(absent="inference only") if direction != "forward" else Timing((2e-3,), 1)
         timings["OpenVINO"] = Timing(mismatch="3 of 4 cells differ")
-        return replace(result_of(Problem(layer, direction, "float32"), 2**20, timings), options={})
+        found = result_of(Problem(layer, direction, "float32"), 2**20, timings)
+        return replace(found, options=json.loads(json.dumps(found.options)))
 
     def network_result(network: Network, direction: str) -> Result:
         peers = {"PyTorch": 2e-3, "torch.compile": 0.5e-3, "JAX": 2e-3, "ONNX Runtime": 1.5e-3, "OpenVINO": 1.5e-3}
@@ -279,6 +281,26 @@ def test_goals_are_computed_from_the_figures() -> None:
     changed = {(g.what, g.goal) for g in goals(slow) if not g.met} - {k for k, g in found.items() if not g.met}
     assert changed and all(what.startswith("avg_pool") for what, _ in changed)
     assert {g.met for g in goals(replace(run, results=()))} == {None}
+
+
+def test_the_commonest_pools_are_measured_against_copying_their_input() -> None:
+    run = canned()
+    for op in ("max_pool", "avg_pool"):
+        forward = [r for r in run.results if r.op == op and r.direction == "forward" and r.d == 2]
+        short = [r for r in forward if re.search("2x2|3x3_s2|tiny", r.case)]
+        assert len(short) >= 7
+
+        def goal(slow: Sequence[Result], op: str = op) -> Goal:
+            results = tuple(_slower(r) if r in slow else r for r in run.results)
+            what = f"{op} forward, 3x3 stride 2 and 2x2"
+            return next(g for g in goals(replace(run, results=results)) if g.what == what)
+
+        assert goal([]).met and goal([]).goal == "≤ 1 x the time to copy the input"
+        assert goal([r for r in run.results if r not in short]).met
+        for r in short:
+            found = goal([r])
+            assert not found.met and r.case in found.measured
+            assert found.measured.endswith(f"{len(short) - 1} of {len(short)} within")
 
 
 def _slower(result: Result) -> Result:
