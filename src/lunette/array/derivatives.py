@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from lunette.array.foreign import cells, dense
-from lunette.array.resolved import is_plain, resolve_cached
+from lunette.array.resolved import resolve_cached
 from lunette.array.run import Call, computing, has_box, is_other_arithmetic, prepare, run, run_quickly, samples, whole
 from lunette.errors import DTypeError, error_context
 from lunette.number import (
@@ -117,6 +117,8 @@ def vjp_of(function: Callable[..., Any], kind: type[Op]) -> Callable[..., Any]:
 def _options(function: Callable[..., Any], kind: type[Op], options: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """The options in order, where all names are known; arrays may be among the names."""
     defaults = defaults_of(function, kind)
+    if options.keys() <= defaults.keys():
+        return tuple({**defaults, **options}.values())
     if not all(n in defaults or n in kind.arrays for n in options):
         return None
     return tuple([options.get(n, d) for n, d in defaults.items()])
@@ -142,9 +144,7 @@ def _run_derived_quickly(
     if type(primals) is not tuple or type(others) is not tuple or len(primals) > len(kind.arrays):
         return None
     ordered = _options(function, kind, options)
-    if ordered is None or not all(map(is_plain, ordered)):
-        return None
-    if any(n in options for n in kind.arrays[: len(primals)]):
+    if ordered is None or not options.keys().isdisjoint(kind.arrays[: len(primals)]):
         return None
     given = (*primals, *map(options.get, kind.arrays[len(primals) :]), *others)
     results = []
