@@ -161,7 +161,7 @@ void max_pool_vjp(const Pool& pool, i64 planes, const T* x, const T* g, T* dx, T
     if (tiled && !pool.transposed->has_empty) return tiles();
     if (ties == Ties::first && Threes<T>::suits(pool))
         return Threes<T>(pool, x + planes * n, g + planes * pool.cells_out)(planes, x, g, dx);
-    if (ties == Ties::first && Slides<T>::suits(pool)) return Slides<T>(pool)(planes, x, g, dx);
+    if (ties == Ties::first && Slides<T>::suits(pool, planes)) return Slides<T>(pool, planes)(planes, x, g, dx);
     if (ties == Ties::first && PlanesInLanes<T>::suits(pool)) {
         const i64 done = PlanesInLanes<T>(pool)(planes, x, g, dx);
         planes -= done, x += done * n, g += done * pool.cells_out, dx += done * n;

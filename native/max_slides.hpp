@@ -18,12 +18,14 @@ class Slides {
     static constexpr int L = lanes<T>;
     static constexpr I absent = std::numeric_limits<I>::min();  // less than any cell
     static constexpr std::size_t most_bytes = 16 << 20;
+    static constexpr i64 most_line = 32 << 10;  // cells of L rows, longer ones of which leave the cache before they are done
     static constexpr i64 few_cells = 9;  // of windows all of whose cells are sooner asked
     static constexpr i64 some_cells = 16 << 10;  // of planes done at a time
 
 public:
-    static bool suits(const Pool& pool) {
+    static bool suits(const Pool& pool, i64 planes) {
         i64 taps = 0;
+        if (planes * (pool.cells_in / pool.axes[pool.rank - 1].n) < L / 2) return false;  // too few rows to lie side by side
         for (int a = 0; a < pool.rank; ++a) {
             const PoolAxis& ax = pool.axes[a];
             if (!ax.regular || ax.stride != 1 || ax.step != 1 || ax.has_empty || ax.start > 0) return false;
@@ -31,14 +33,16 @@ public:
             taps += ax.taps;
         }
         // A cotangent is added to others at most once for every tap of an axis.
-        return pool.window > few_cells && taps <= sum_block / 2 && Slides(pool).bytes() <= most_bytes;
+        if (pool.window <= few_cells || taps > sum_block / 2) return false;
+        const Slides slides(pool, planes);
+        return slides.line_ <= most_line && slides.bytes() <= most_bytes;
     }
 
-    explicit Slides(const Pool& pool) : pool_(pool), last_(pool.axes[pool.rank - 1]) {
-        count_ = std::max<i64>(1, some_cells / pool.cells_in);
+    Slides(const Pool& pool, i64 planes) : pool_(pool), last_(pool.axes[pool.rank - 1]) {
+        const i64 rows = pool.cells_in / last_.n;  // of a plane
+        count_ = std::min(planes, std::max(some_cells / pool.cells_in, (L + rows - 1) / rows));
         pitch_ = (last_.m + L - 1) / L * L;
-        i64 inner = pitch_, outer = count_ * (pool.cells_in / last_.n);
-        rows_ = outer;
+        i64 inner = pitch_, outer = count_ * rows;
         i64 most = 0;
         marks_ = (outer + L - 1) / L * cells(last_);
         for (int a = pool.rank - 2; a >= 0; --a) {
@@ -331,7 +335,7 @@ private:
 
     const Pool& pool_;
     const PoolAxis& last_;
-    i64 count_, pitch_, rows_, keys_ = 0, marks_ = 0, given_, line_;
+    i64 count_, pitch_, keys_ = 0, marks_ = 0, given_, line_;
     Stage stages_[max_axes];
 };
 

@@ -30,27 +30,29 @@ public:
 
     // The ends are those of the whole arrays, past which nothing is read.
     Threes(const Pool& pool, const T* x_end, const T* g_end)
-        : top_(pool.axes[0]), ax_(pool.axes[1]), x_end_(x_end), g_end_(g_end), in_(pool.cells_in), out_(pool.cells_out) {
+        : pool_(pool), top_(pool.axes[0]), ax_(pool.axes[1]), x_end_(x_end), g_end_(g_end), in_(pool.cells_in), out_(pool.cells_out) {
         const i64 cells = std::max(2 * ax_.m, ax_.n - ax_.start - 1);  // behind the first of a row, if that is by itself
         strips_ = (cells + 2 * L - 1) / (2 * L);
     }
 
     void operator()(i64 planes, const T* x, const T* g, T* dx) const {
-        const i64 each = std::clamp<i64>((24 << 10) / in_, 1, planes);
-        auto task = [&](i64 i) {
-            for (i64 p = i * each; p < std::min(planes, (i + 1) * each); ++p)
-                plane(x + p * in_, g + p * out_, dx + p * in_);
-        };
-        const i64 tasks = (planes + each - 1) / each;
-        if (tasks == 1) task(0);
-        else parallel_for(tasks, task);
+        over_parts(pool_, planes, [&](i64 p0, i64 p1, i64 o0, i64 o1) {
+            for (i64 p = p0; p < p1; ++p) plane({x + p * in_, g + p * out_, dx + p * in_, o0, o1});
+        });
     }
 
 private:
-    void plane(const T* x, const T* g, T* dx) const {
-        const bool signs = has_negative_zero(g, out_);
-        if (signs ? strips<true, false>(x, g, dx) : strips<false, false>(x, g, dx)) return;
-        signs ? strips<true, true>(x, g, dx) : strips<false, true>(x, g, dx);
+    // Rows of windows o0..o1-1 of a plane. The row of cells that two parts share is written by the later one.
+    struct Part {
+        const T *x, *g;
+        T* dx;
+        i64 o0, o1;
+    };
+    void plane(const Part& part) const {
+        const i64 before = std::max<i64>(0, part.o0 - 1);
+        const bool signs = has_negative_zero(part.g + before * ax_.m, (part.o1 - before) * ax_.m);
+        if (signs ? strips<true, false>(part) : strips<false, false>(part)) return;
+        signs ? strips<true, true>(part) : strips<false, true>(part);
     }
 
     // The same cell of the next plane will be wanted soon. Processors do not foresee what lies in strips.
@@ -68,24 +70,27 @@ private:
 
     // False if there was a NaN, which only keys can be compared with; then this was in vain.
     template <bool signs, bool keys>
-    bool strips(const T* x, const T* g, T* dx) const {
+    bool strips(const Part& part) const {
         Left* const left = static_cast<Left*>(scratch((top_.n + 1) * sizeof(Left)));
         for (i64 i = 0; i < top_.n; ++i) left[i] = {signs ? -T(0) : T(0), false};
         for (i64 s = strips_ - 1; s >= 0; --s) {
             const bool inside = s > 0 && 2 * (s + 1) * L + ax_.start < ax_.n && (s + 1) * L <= ax_.m;
-            if (!(inside ? strip<signs, keys, false>(x, g, dx, s * L, left) : strip<signs, keys, true>(x, g, dx, s * L, left)))
+            if (!(inside ? strip<signs, keys, false>(part, s * L, left) : strip<signs, keys, true>(part, s * L, left)))
                 return false;
         }
-        const i64 n = ax_.n, covered = std::min(top_.n, top_.start + 2 * top_.m + 1);
+        const i64 n = ax_.n, i0 = std::max<i64>(0, 2 * part.o0 + top_.start);
+        const i64 i1 = std::min(top_.n, 2 * part.o1 + top_.start + (part.o1 == top_.m));
         if (ax_.start == 0)
-            for (i64 i = 0; i < covered; ++i) dx[i * n] = signs && !left[i].given ? T(0) : left[i].share;
-        std::memset(static_cast<void*>(dx + covered * n), 0, (top_.n - covered) * n * sizeof(T));
+            for (i64 i = i0; i < i1; ++i) part.dx[i * n] = signs && !left[i].given ? T(0) : left[i].share;
+        if (part.o1 == top_.m) std::memset(static_cast<void*>(part.dx + i1 * n), 0, (top_.n - i1) * n * sizeof(T));
         return true;
     }
 
     // The windows q..q+L-1 of all rows. Where `edge`, some may not be there, or lack cells.
     template <bool signs, bool keys, bool edge>
-    [[gnu::noinline]] bool strip(const T* x, const T* g, T* dx, i64 q, Left* left) const {
+    [[gnu::noinline]] bool strip(const Part& part, i64 q, Left* left) const {
+        const T *const x = part.x, *const g = part.g;
+        T* const dx = part.dx;
         using Number = std::conditional_t<keys, Vec<I, L>, V>;
         const i64 n = ax_.n, m = ax_.m, rows = top_.n, first = 2 * q + ax_.start + 1, some = std::min<i64>(L, m - q);
         Number absent;
@@ -151,11 +156,11 @@ private:
             if constexpr (edge) store_some<L>(to, low, n - first), store_some<L>(to + L, high, n - first - L);
             else store<L>(to, low), store<L>(to + L, high);
         };
-        const i64 start = top_.start;
-        Row a = start < 0 ? Row{absent, Mask{}, Mask{}} : look(0);
+        const i64 start = top_.start, before = std::max<i64>(0, part.o0 - 1);  // what a part above does, for the row they share
+        Row a = 2 * before + start < 0 ? Row{absent, Mask{}, Mask{}} : look(2 * before + start);
         V waiting = nothing;
         Mask gave{};
-        for (i64 o = 0; o < top_.m; ++o) {
+        for (i64 o = before; o < part.o1; ++o) {
             const i64 i = 2 * o + start;
             const Row b = look(i + 1), c = look(i + 2);
             Mask middle = Some::greater(b.best, a.best);
@@ -175,14 +180,15 @@ private:
             if constexpr (signs) {
                 to_begin = windows & ~last & ~middle, to_middle = windows & ~last & middle, to_end = windows & last;
             }
-            if (i >= 0) write(i, a, waiting + Some::where(middle, nothing, rest), gave | to_begin);
-            if (i + 1 < rows) write(i + 1, b, Some::where(middle, rest, nothing), to_middle);
+            if (i >= 0 && o >= part.o0) write(i, a, waiting + Some::where(middle, nothing, rest), gave | to_begin);
+            if (i + 1 < rows && o >= part.o0) write(i + 1, b, Some::where(middle, rest, nothing), to_middle);
             waiting = end, gave = to_end, a = c;
         }
-        if (const i64 i = 2 * top_.m + start; i < rows) write(i, a, waiting, gave);
+        if (const i64 i = 2 * top_.m + start; part.o1 == top_.m && i < rows) write(i, a, waiting, gave);
         return keys || !odd.any();
     }
 
+    const Pool& pool_;
     const PoolAxis &top_, &ax_;
     const T *x_end_, *g_end_;
     i64 in_, out_, strips_;
