@@ -69,6 +69,7 @@ inline void soon(const T* p) {
     __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + (8 << 10)));
 }
 
+// The cell 4 KiB behind p will be written soon, maybe over what another processor wrote last.
 template <class T>
 inline void soon_written(T* p) {
     __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + (4 << 10)), 1);

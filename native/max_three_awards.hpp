@@ -280,6 +280,7 @@ private:
             Vec<T, L> low, high;
             if (S == 0) zip<L>(shared, mid, low, high);
             else zip<L>(mid, shared, low, high);
+            soon_written(to), soon_written(to + L);
             if (n >= 2 * L) store<L>(to, low), store<L>(to + L, high);
             else store_some<L>(to, low, n), store_some<L>(to + L, high, n - L);
         }

@@ -58,6 +58,7 @@ private:
                         Vec<T, L> one, two;
                         auto part = [&](int e) { return bits<Vec<T, L>>((winner == mine[k + e]) & bits<Vec<I, L>>(share)); };
                         zip<L>(part(0), part(1), one, two);
+                        soon_written(dx + (2 * r + k / 2) * n), soon_written(dx + (2 * r + 2 + k / 2) * n);
                         store<L>(dx + (2 * r + k / 2) * n, one), store<L>(dx + (2 * r + 2 + k / 2) * n, two);
                     }
                 }
@@ -75,6 +76,7 @@ private:
                         T* const at = to + k / 2 * n + 2 * t;
                         auto part = [&](int e) { return bits<Vec<T, L>>((winner == mine[k + e]) & bits<Vec<I, L>>(share)); };
                         zip<L>(part(0), part(1), low, high);
+                        soon_written(at), soon_written(at + L);
                         if (m >= L) store<L>(at, low), store<L>(at + L, high);
                         else store_some<L>(at, low, n), store_some<L>(at + L, high, n - L);
                     }

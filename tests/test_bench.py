@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import re
@@ -34,6 +35,7 @@ from lunette.cli import app
 from lunette.op import KERNEL
 from lunette.ops import ALL
 
+ROOT = Path(__file__).parents[1]
 every_layer = pytest.mark.parametrize("layer", [pytest.param(la, id=f"{la.op}:{la.name}") for la in LAYERS])
 
 
@@ -227,13 +229,41 @@ def canned() -> Run:
         own = {JVP_X: 2e-3, JVP_ALL: 4e-3, GRADIENT: 3e-3}
         chosen = own if direction == "derivatives" else peers
         timings = {n: Timing((s,), 1) for n, s in {"lunette": 1e-3, **chosen}.items()}
-        memory = {"arena": 100, "largest live set": 100, "PyTorch": 200} if direction == "forward" else {}
-        return result_of(NetworkProblem(network, direction), 150 if memory else None, timings, memory)
+        memory = (
+            {"arena": 100 << 20, "largest live set": 100 << 20, "PyTorch": 200 << 20} if direction == "forward" else {}
+        )
+        return result_of(NetworkProblem(network, direction), 150 << 20 if memory else None, timings, memory)
 
     results = tuple(result(layer, direction) for layer in LAYERS for direction in DIRECTIONS)
     results += tuple(network_result(n, direction) for n in NETWORKS for direction in NETWORK_DIRECTIONS)
     figures = {COMPILE: 0.5, GRAD_CHAIN: 0.5, JVP_CHAIN: 1.5, f"{OVERHEAD}: conv": 1e-5, f"{OVERHEAD}: max_pool": 2e-5}
     return Run("2000-01-01", 1, {"cores": "2"}, {"PyTorch": "2"}, {}, {"float32": 100.0}, results, figures)
+
+
+def test_the_page_of_figures_is_written_from_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands between its marks is what was measured; the rest is left as it is."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    figures = importlib.import_module("figures")
+    page = tmp_path / "README.md"
+    page.write_text((ROOT / "benchmarks" / "README.md").read_text())
+    monkeypatch.setattr(figures, "PAGE", page)
+    paths = []
+    for word in ("quick", "networks"):
+        for threads in (1, 2):
+            paths.append(str(tmp_path / f"{word}-{threads}t.json"))
+            replace(canned(), threads=threads).save(Path(paths[-1]))
+    figures.main(paths)
+    written = page.read_text()
+    assert f"| {NETWORKS[0].name} | 1 ms | 2.00 | 1.50 | 1.50 | 1 ms | 2.00 | 1.50 | 1.50 |" in written
+    assert f"| {NETWORKS[0].name} | 1 ms | 2.00 | **0.50** | 2.00 |" in written  # value and gradient
+    known = [g for g in goals(canned()) if g.met is not None]
+    counted = f"{sum(g.met is True for g in known)} of {len(known)}"
+    assert f"| together |  | {counted} |  | {counted} |  |" in written
+    figures.main(paths)
+    assert page.read_text() == written
+    page.write_text(written.replace("<!-- goals -->", ""))
+    with pytest.raises(AssertionError, match="no block goals"):
+        figures.main(paths)
 
 
 def test_a_run_survives_json() -> None:
@@ -273,7 +303,10 @@ def test_goals_are_computed_from_the_figures() -> None:
     assert found["networks: JVP in x", "≤ 2.2 x forward"].met
     assert not found["networks: JVP in all", "≤ 3.3 x forward"].met
     assert found["networks forward: activations as planned", "≤ 1.15 x the largest live set"].met
-    assert not found["networks forward: activations and workspace", "≤ 1.15 x the largest live set"].met
+    workspace = found[
+        "networks forward: activations and workspace", "≤ 1.15 x the largest live set, beside 8 MiB for each thread"
+    ]
+    assert not workspace.met and workspace.measured.startswith("1.42 ")
     assert found["networks forward: activations and workspace", "≤ 1 x PyTorch under inference_mode"].met
     assert found[COMPILE, "< 1 s"].met and not found[JVP_CHAIN, "< 1 s"].met
     assert not found["ln.vjp of one operator on small arrays", "≤ 15 µs beyond its forward and VJP kernels"].met

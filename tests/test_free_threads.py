@@ -59,7 +59,9 @@ def boxes(n: int) -> Any:
 
 def exact(n: int) -> Any:
     x, _ = arrays(n)
-    return ln.avg_pool(x[:, :1].astype(int).tolist(), 2, padding=1), ln.spec.smooth_max_pool(x[0, :1, :2, :2], 2, beta=1)
+    return ln.avg_pool(x[:, :1].astype(int).tolist(), 2, padding=1), ln.spec.smooth_max_pool(
+        x[0, :1, :2, :2], 2, beta=1
+    )
 
 
 def proofs(n: int) -> Any:
