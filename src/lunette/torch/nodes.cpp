@@ -94,9 +94,6 @@ struct PoolNode : Node {
         if (at::GradMode::is_enabled() || !alone() || !is_plain(given, pool.out, pool.dtype)) return {differentiable(given)};
         const Tensor g = is_dense(given) ? given : given.clone(at::MemoryFormat::Contiguous);
         const Tensor dx = at::empty(pool.shape, g.options());
-        // Memory that other processors wrote last: zeroing takes it over, where kernels would have it sent to them first.
-        constexpr std::size_t most = 1 << 20;  // what stays in this processor's cache meanwhile
-        if (at::get_num_threads() > 1 && dx.nbytes() <= most) std::memset(dx.data_ptr(), 0, dx.nbytes());
         if (!pool.reads_x && !pool.record_bytes) return call<2>(pool.backward, {&g, &dx}), variable_list{dx};
         const Tensor read = (pool.record_bytes ? record : x).unpack();
         return call<3>(pool.backward, {&read, &g, &dx}), variable_list{dx};
