@@ -59,7 +59,9 @@ def boxes(n: int) -> Any:
 
 def exact(n: int) -> Any:
     x, _ = arrays(n)
-    return ln.avg_pool(x[:, :1].astype(int).tolist(), 2, padding=1), ln.spec.smooth_max_pool(x[0, :1, :2, :2], 2, beta=1)
+    return ln.avg_pool(x[:, :1].astype(int).tolist(), 2, padding=1), ln.spec.smooth_max_pool(
+        x[0, :1, :2, :2], 2, beta=1
+    )
 
 
 def proofs(n: int) -> Any:
@@ -74,7 +76,8 @@ def test_threads_get_what_one_alone_gets(work: Callable[[int], Any]) -> None:
     """They begin together, with everything forgotten, and one of them makes the others forget again and again."""
     sizes = [5 + turn % 4 for turn in range(TURNS)]
     wanted = {n: work(n) for n in set(sizes)}
-    begin, wrong = threading.Barrier(THREADS), []
+    begin = threading.Barrier(THREADS)
+    wrong: list[tuple[int, object]] = []
 
     def run(me: int) -> None:
         begin.wait()

@@ -357,7 +357,9 @@ def _measure_all(session: Any, asked: Sequence[Any]) -> None:
 @app.command()
 def draw(
     file: Annotated[Path, typer.Argument(help=GRAPH)],
-    output: Annotated[Path | None, typer.Option("--output", "--svg", "-o", help="default: FILE with the ending .svg")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "--svg", "-o", help="default: FILE with the ending .svg")
+    ] = None,
     shape: Annotated[list[str] | None, typer.Option(help=SHAPES)] = None,
 ) -> None:
     """Draw a graph: every node with its operator, options, shape and weights, as an SVG picture.
