@@ -76,7 +76,8 @@ def test_threads_get_what_one_alone_gets(work: Callable[[int], Any]) -> None:
     """They begin together, with everything forgotten, and one of them makes the others forget again and again."""
     sizes = [5 + turn % 4 for turn in range(TURNS)]
     wanted = {n: work(n) for n in set(sizes)}
-    begin, wrong = threading.Barrier(THREADS), []
+    begin = threading.Barrier(THREADS)
+    wrong: list[tuple[int, object]] = []
 
     def run(me: int) -> None:
         begin.wait()

@@ -90,7 +90,7 @@ def test_operators_share_their_arguments() -> None:
 
 ORDER = [
     "later",
-    "core elsewhere errors files version workers",
+    "core elsewhere errors files value version workers",
     "rules window",
     "number",
     "outward taps",
