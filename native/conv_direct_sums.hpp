@@ -8,7 +8,7 @@ namespace {
 
 constexpr i64 chunk_terms = 256;   // added one after another in registers; then sums of chunks are
 constexpr i64 most_chunks = 250;   // 256 + 250 additions, and 256 + t/256 is at most 512 + t/512 up to there
-constexpr i64 chunk_bytes = 32 << 10;  // of weights at a time: shorter runs of their rows took longer to turn
+constexpr i64 chunk_bytes = 16 << 10;  // of weights, so that they stay in the first cache
 constexpr i64 tile_pixels = 256;
 constexpr i64 beyond_cache = 256 << 10;
 constexpr i64 few_terms = 192, long_line = 64;
@@ -43,7 +43,9 @@ struct Direct {
         cut = vectors ? cut_line<T>(col.m, col.step, line_taps(), vectors) : best_cut<T>(col.m, col.step, line_taps(), z.rows);
         if (!cut.blocks) return;
         width = cut.vectors * lanes<T>, groups = up(z.rows, width);
-        chunk = even_split(z.channels, most(1, least(chunk_terms / z.taps, chunk_bytes / i64(sizeof(T)) / (z.taps * width))));
+        // On a map of one tile weights are met a few times only: longer runs of their rows are turned faster.
+        const i64 bytes = z.cells <= 2 * tile_pixels ? 2 * chunk_bytes : chunk_bytes;
+        chunk = even_split(z.channels, most(1, least(chunk_terms / z.taps, bytes / i64(sizeof(T)) / (z.taps * width))));
         if (up(z.channels, chunk) > most_chunks) return;
         for (i64 b = 0; z.absent && b < cut.blocks; ++b) {
             signed char cuts[64];
