@@ -67,7 +67,8 @@ public:
                 each_run_of_rows(near, begin, end, [&](i64 first, i64 count, i64 by, i64 step) {
                     o[outer_ - 1] = first;
                     const T* from = x + window.look(pool_.axes, outer_, size_, o);
-                    run({from, window.at, window.many, count, step * size_[outer_ - 1], out + (first - begin) * m, by * m}, by == 1 ? ends : Ends{x, out}, order);
+                    const Block rows{from, window.at, window.many, count, step * size_[outer_ - 1], out + (first - begin) * m, by * m};
+                    run(rows, by == 1 ? ends : Ends{x, out}, order);  // where rows take turns, the next one may be done
                 });
                 if (order.matters()) return false;
                 out += (end - begin) * m;
