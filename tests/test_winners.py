@@ -298,7 +298,7 @@ def test_windows_that_overlap_add_up_at_their_first_winners(kernel: tuple[int, .
         size = (*(int(rng.integers(k, most + k)) for k in kernel[:-1]), max(n, kernel[-1] - 2 * padding[-1]))
         ln.set_num_threads(1 + at % 3)
         for planes in (1, 19):
-            options = {"kernel": kernel, "stride": stride, "padding": padding}
+            options: dict[str, Any] = {"kernel": kernel, "stride": stride, "padding": padding}
             x = data((planes, 1, *size), at + planes, dtype)
             y = ln.max_pool(x, **options)
             g = rng.choice([-0.0, 0.0, 1.0], y.shape) if (at + planes) % 2 else rng.standard_normal(y.shape)
