@@ -1,38 +1,11 @@
 // Windows that share no cell and lie side by side along the innermost axis, two or four cells wide: their terms stay in
 // registers, from the cells to their sum, or to the cells' derivatives. For cells that need no common scale.
 #pragma once
-#include "elementary.hpp"
+#include "magnitudes.hpp"
 #include "tiles.hpp"
 
 namespace lunette::LN_ISA {
 namespace {
-
-// Lanes that are neither zero nor of middling size, so that products with terms might overflow or underflow.
-template <class T, class V>
-[[gnu::always_inline]] inline auto untame(V v) {
-    const T low = std::ldexp(T(1), -Format<T>::tame), high = std::ldexp(T(1), Format<T>::tame);
-    const V a = v < T(0) ? -v : v;
-    return ~((a >= low) & (a <= high)) & (a != T(0));
-}
-
-// The greatest magnitude of cells, or NaN if one is.
-template <class T, int N>
-class Magnitude {
-    using I = Vec<Int<T>, N>;
-    static constexpr Int<T> size = std::numeric_limits<Int<T>>::max();  // all bits but the sign: greater numbers have greater ones, NaN the greatest
-    I most_{};
-
-public:
-    [[gnu::always_inline]] void meet(Vec<T, N> v) {
-        const I b = bits<I>(v) & size;
-        most_ = b > most_ ? b : most_;
-    }
-    void meet(const Magnitude& other) { most_ = other.most_ > most_ ? other.most_ : most_; }
-    T greatest() const {
-        if constexpr (N == 1) return bits<T>(most_);
-        else return bits<T>(fold<N>(most_, [](auto p, auto q) { return p > q ? p : q; }));
-    }
-};
 
 // Of a Model (weighted.hpp) that has
 //   plain()           whether cells of middling size need no scale; then, on vectors,
