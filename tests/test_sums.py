@@ -407,7 +407,7 @@ def test_zeros_keep_their_sign_however_windows_lie() -> None:
 @pytest.mark.parametrize("batch", [1, 3, 9])
 @pytest.mark.parametrize("place", [0, 4500, 8999])
 def test_one_cell_spread_over_a_kernel(batch: int, place: int) -> None:
-    """A transposed convolution of one cell is a product of the rows of its weights: of all channels, none of them absent."""
+    """A transposed convolution of one cell is a product of the rows of its weights, over all channels."""
     channels = 9000
     x = np.full((batch, channels, 1, 1), 2.0**-24, np.float32)
     x[:, place] = 1
