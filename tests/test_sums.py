@@ -402,3 +402,20 @@ def test_zeros_keep_their_sign_however_windows_lie() -> None:
         assert np.signbit(ln.avg_pool_vjp((x,), g, divisor=1, **options)[0]).all()
         assert np.signbit(ln.max_pool_vjp((x,), g, ties="all", **options)[0]).all()
         assert np.signbit(ln.lp_pool_vjp((x,), g, p=1, **options)[0]).all()
+
+
+@pytest.mark.parametrize("batch", [1, 3, 9])
+@pytest.mark.parametrize("place", [0, 4500, 8999])
+def test_one_cell_spread_over_a_kernel(batch: int, place: int) -> None:
+    """A transposed convolution of one cell is a product of the rows of its weights, over all channels."""
+    channels = 9000
+    x = np.full((batch, channels, 1, 1), 2.0**-24, np.float32)
+    x[:, place] = 1
+    y = ln.conv_transpose(x, np.ones((channels, 5, 3, 3), np.float32))
+    exact = 1 + (channels - 1) * 2.0**-24
+    assert (abs(y - exact) <= gamma(height(channels), 2.0**-24) * exact).all()
+    x, w = np.array([-0.0, 0.0], np.float32).reshape(1, 2, 1, 1), np.ones((2, 3, 2, 2), np.float32)
+    w[1] = -1
+    assert np.signbit(ln.conv_transpose(x, w)).all()
+    w[0, 1] = np.inf
+    assert (np.isnan(ln.conv_transpose(x, w))[0] == np.array([False, True, False])[:, None, None]).all()
