@@ -129,7 +129,7 @@ def _seconds_of_pools(loss: Tensor) -> float:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
         loss.backward()  # type: ignore[no-untyped-call]
     nodes = [e for e in seen.events() or () if POOL_NODES.fullmatch(e.name)]
-    return sum(e.time_range.elapsed_us() for e in nodes) * 1e-6
+    return 1e-6 * float(sum(e.time_range.elapsed_us() for e in nodes))
 
 
 def _step(model: nn.Module, x: Tensor, backward: Callable[[Tensor], Any] = Tensor.backward) -> Callable[[], Any]:
