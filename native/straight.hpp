@@ -307,14 +307,13 @@ private:
         each_line<R>(given, 0, lines, known, [=](const Block& b, i64 line, T* y, Order& order) __attribute__((always_inline)) {
             join(b, line, y, order, true);
         });
-        if (q1 - q0 < N) {
-            for (i64 line = lines; line < given.count; ++line) singly(given, line, q0, q1, known);
-            return;
-        }
         if constexpr (N == L)
-            each_line<R>(given, lines, given.count, known, [=](const Block& b, i64 line, T* y, Order& order) __attribute__((always_inline)) {
-                join(b, line, y, order, false);
-            });
+            if (q1 - q0 >= N)
+                return each_line<R>(given, lines, given.count, known,
+                                    [=](const Block& b, i64 line, T* y, Order& order) __attribute__((always_inline)) {
+                                        join(b, line, y, order, false);
+                                    });
+        for (i64 line = lines; line < given.count; ++line) singly(given, line, q0, q1, known);
     }
 
     // Even outputs and odd ones slide by themselves: the ones are windows of two cells, the others have one of these.

@@ -38,6 +38,21 @@ def test_rows_shorter_than_a_vector(dtype: Any, name: str, kernel: int, padding:
 
 
 @every_dtype
+@pytest.mark.parametrize("cells", [3, 5, 7, 9, 15, 17])
+def test_short_rows_whose_windows_take_turns(dtype: Any, cells: int) -> None:
+    """Where the next row may be done, a vector may not go on into it: bins of other lengths along the outer axis."""
+    rng = np.random.default_rng(cells)
+    for space, bins in (((5, cells), (3, 2 * cells - 1)), ((4, 5, cells), (4, 2, 2 * cells - 1))):
+        x = np.zeros((1, 2, *space), dtype)
+        g = rng.integers(-9, 9, ln.adaptive_avg_pool(x, bins).shape).astype(dtype)
+        dx, want = (
+            ln.adaptive_avg_pool_vjp((a,), b, output_size=bins)[0].astype(float)
+            for a, b in ((x, g), (x.astype(object), g.astype(object)))
+        )
+        assert (abs(dx - want) <= 16 * np.finfo(dtype).eps * abs(g).max() * 12).all()
+
+
+@every_dtype
 @pytest.mark.parametrize("size", [(2, 2, 14, 14), (3, 2, 20, 61)])
 @pytest.mark.parametrize(("kernel", "padding"), [(2, 0), (3, 0), (3, 1)])
 def test_means_of_cells_whose_sum_is_too_large(dtype: Any, size: tuple[int, ...], kernel: int, padding: int) -> None:

@@ -23,7 +23,7 @@ from lunette.ops import ALL, Windowed
 from lunette.torch.batches import batch_rule
 from lunette.torch.derivatives import function_of, rule_of
 from lunette.torch.layout import compute
-from lunette.torch.nodes import node_of
+from lunette.torch.nodes import connected, node_of
 from lunette.torch.operators import OPERATORS, Operator, is_watched, register, text_of
 from lunette.torch.tensors import FLOATS, array_of, check_arithmetic, check_tensor, tensor_of
 from lunette.window import Shape
@@ -31,6 +31,7 @@ from lunette.window import Shape
 for _operator in OPERATORS.values():
     _apply = function_of(_operator).apply
     register(_operator, node_of(_operator, _apply), rule_of(_operator, _apply), batch_rule(_operator))
+connected()  # kernels run on torch's threads from now on, not from the first gradient on
 
 
 class Carried:
