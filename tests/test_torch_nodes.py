@@ -51,7 +51,7 @@ def leaf(dtype: torch.dtype = torch.float64, shape: tuple[int, ...] = (2, 3, 18,
 
 
 def whole(y: Tensor) -> Tensor:
-    """Cotangents whose sums do not depend on their order, which kernels that know the winners may add up in another one."""
+    """Cotangents whose sums do not depend on their order; kernels that know the winners may have another one."""
     return (torch.arange(y.numel(), dtype=y.dtype) * 5 % 17 - 8).reshape(y.shape)
 
 
