@@ -98,7 +98,7 @@ def _judged(goal: Goal | None) -> tuple[str, str]:
 
 def machine(*runs: Run) -> str:
     """Where and when, with what."""
-    facts = ", ".join(f"{k} {v}" for k, v in runs[0].machine.items() if k != "load")
+    facts = ", ".join(f"{k} {v}" for k, v in runs[0].machine.items() if k not in ("load", "system"))
     versions = ", ".join(f"{k} {v}" for k, v in runs[0].versions.items() if k != "copy")
     days = ", ".join(dict.fromkeys(run.when[:10] for run in runs))
     return f"{days}; {facts}; {versions}."

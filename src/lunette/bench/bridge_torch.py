@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from statistics import median
 from typing import Any, Final
 
@@ -115,9 +118,24 @@ def _inside(theirs: nn.Module, ours: nn.Module, x: Tensor, steps: int = 100) -> 
     By torch's own profiler, which is on for the backward pass alone: hooks in Python would cost more than the nodes.
     """
     both = _step(theirs, x, _seconds_of_pools), _step(ours, x, _seconds_of_pools)
-    spent = [tuple(step() for step in both) for _ in range(steps)]
+    with _silent():
+        spent = [tuple(step() for step in both) for _ in range(steps)]
     first, second = (median(seconds) for seconds in zip(*spent, strict=True))
     return first, second
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without what the profiler's library writes to standard error each time that it begins and ends."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 POOL_NODES = re.compile(r"(?:MaxPool\w*|AdaptiveAvgPool\w*|Mean)Backward\d*|Lunette<lunette::\w+_pool>")
